@@ -1,0 +1,80 @@
+"""Datasets: one file per source, found by its name; all of them give the same `Dataset`."""
+
+import dataclasses
+import importlib
+import pkgutil
+
+import numpy as np
+
+from memo_jax.errors import UserError, near
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Images uint8 `[N, H, W, C]` and labels int32 `[N]` in 0..K-1."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def of(self, first: int, stop: int) -> "Split":
+        """The images of the classes first, ..., stop - 1, in their present order."""
+        chosen = (self.labels >= first) & (self.labels < stop)
+        return Split(self.images[chosen], self.labels[chosen])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A labelled image set that fits into memory.
+
+    mean, std: per channel, of pixel values scaled to 0..1; images are normalised with them.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.train.images.shape[1:]
+
+    def in_order(self, class_order: np.ndarray) -> "Dataset":
+        """Renumbers the classes by their place in `class_order` `[K]` and sorts by class.
+
+        Within a class the images keep their order, so herding sees them as they were read.
+        """
+        place = np.argsort(class_order)
+
+        def renumber(split: Split) -> Split:
+            labels = place[split.labels].astype(np.int32)
+            order = np.argsort(labels, kind="stable")
+            return Split(split.images[order], labels[order])
+
+        names = tuple(self.class_names[old] for old in class_order)
+        return dataclasses.replace(
+            self, train=renumber(self.train), test=renumber(self.test), class_names=names
+        )
+
+
+def names() -> list[str]:
+    """The datasets there are: the public modules of this package."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def load(name: str, path: str, source: str) -> Dataset:
+    """Loads a dataset by name; `path` and `source` as explained in configs/base.py.
+
+    Raises UserError for an unknown name and for data that are missing or damaged.
+    """
+    if name not in names():
+        raise UserError(f"dataset.name: no dataset {name!r}; {near(name, names())}")
+    return importlib.import_module(f"memo_jax.datasets.{name}").load(path, source)

@@ -1,0 +1,17 @@
+"""The one exception that speaks to the user: a single line, printed without a traceback."""
+
+
+class UserError(Exception):
+    """Bad input met at the border: says what was expected, what was found and the remedy."""
+
+
+def near(name: str, known: list[str]) -> str:
+    """Lists the known names for an error line, the closest first.
+
+    Returns e.g. `did you mean 'resnet32'? Known: resnet8, resnet14, ...`.
+    """
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(known)}"
