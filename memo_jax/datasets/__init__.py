@@ -6,7 +6,7 @@ import pkgutil
 
 import numpy as np
 
-from memo_jax.errors import UserError, near
+from memo_jax.errors import expect_one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,5 @@ def load(name: str, path: str, source: str) -> Dataset:
 
     Raises UserError for an unknown name and for data that are missing or damaged.
     """
-    if name not in names():
-        raise UserError(f"dataset.name: no dataset {name!r}; {near(name, names())}")
+    expect_one_of("dataset.name", name, names())
     return importlib.import_module(f"memo_jax.datasets.{name}").load(path, source)

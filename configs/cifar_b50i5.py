@@ -1,0 +1,10 @@
+"""CIFAR-100, Base50 Inc5, ResNet32, memory aligned to DER."""
+
+from configs import base
+
+
+def get_config(method="memo"):
+    config = base.get_config(method)
+    config.protocol.base = 50
+    config.protocol.increment = 5
+    return config

@@ -1,0 +1,68 @@
+"""Memory in bytes: parameters and exemplars in one currency.
+
+An exemplar costs one byte per channel and pixel, a parameter of trunk or blocks four bytes. Heads
+and BatchNorm running statistics do not count.
+"""
+
+import dataclasses
+import math
+
+from memo_jax.errors import UserError
+
+MB = 2**20
+BYTES_PER_PARAMETER = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Ledger:
+    """What a run holds at its end: number of exemplars and of parameters, bytes of an image."""
+
+    exemplars: int
+    parameters: int
+    image_bytes: int
+
+    @property
+    def exemplar_mb(self) -> float:
+        return self.exemplars * self.image_bytes / MB
+
+    @property
+    def model_mb(self) -> float:
+        return self.parameters * BYTES_PER_PARAMETER / MB
+
+    def as_dict(self) -> dict[str, float]:
+        """The `memory` entry of summary.json, unrounded."""
+        return {
+            "exemplars": self.exemplars,
+            "exemplar_mb": self.exemplar_mb,
+            "parameters": self.parameters,
+            "model_mb": self.model_mb,
+            "total_mb": self.exemplar_mb + self.model_mb,
+        }
+
+
+def image_bytes(image_shape: tuple[int, int, int]) -> int:
+    """Bytes of one exemplar."""
+    return math.prod(image_shape)
+
+
+def aligned_exemplars(base: int, spared_parameters: int, image_shape) -> int:
+    """Exemplars of a method that spares parameters against the method it is aligned to.
+
+    base exemplars + floor(spared parameters * 4 / bytes of an image).
+    """
+    return base + spared_parameters * BYTES_PER_PARAMETER // image_bytes(image_shape)
+
+
+def exemplars_within(total_mb: float, parameters: int, image_shape) -> int:
+    """The most exemplars that fit beside the parameters into total_mb."""
+    left = total_mb * MB - parameters * BYTES_PER_PARAMETER
+    return max(0, math.floor(left / image_bytes(image_shape)))
+
+
+def check(exemplars: int, num_classes: int) -> None:
+    """Raises UserError when the budget is below one exemplar for each class."""
+    if exemplars < num_classes:
+        raise UserError(
+            f"memory: expected at least one exemplar for each of {num_classes} classes, found a "
+            f"budget of {exemplars}; raise --config.memory.exemplars or the budget it follows from"
+        )

@@ -1,0 +1,134 @@
+"""Orbax checkpoints: one per finished task, one rolling inside a task; damaged ones are skipped.
+
+    checkpoints/task_000 ...        Learner after that task (learner.py)
+    checkpoints/rolling_003_000400  TrainState of task 3 after 400 steps (training.py)
+
+Arrays are saved as one flat dictionary path -> array, so a checkpoint reads back on any number of
+devices, and leaf by leaf against the shapes that are expected. Each carries the digest of its
+arrays, which is checked on reading.
+"""
+
+import logging
+import pathlib
+import re
+import shutil
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from memo_jax import parallel
+from memo_jax.exemplars import Memory
+from memo_jax.freezing import path_of
+from memo_jax.learner import Learner, abstract_arrays, digest
+from memo_jax.network import Network
+from memo_jax.protocol import Task
+
+log = logging.getLogger("memo_jax")
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be trusted."""
+
+
+def _folder(workdir: pathlib.Path) -> pathlib.Path:
+    return workdir.absolute() / "checkpoints"
+
+
+def _save(path: pathlib.Path, arrays, meta: dict) -> None:
+    """Writes atomically: until it is complete the folder has another name (Orbax)."""
+    if path.exists():
+        # Left by a run that found it damaged; Orbax itself would delete before it writes.
+        shutil.rmtree(path)
+    flat = {path_of(p): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
+    ocp.save(path, flat, custom_metadata={**meta, "digest": digest(arrays)})
+
+
+def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
+    """(arrays like the tree `abstract`, meta). Raises Damaged unless every leaf is as expected."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract)
+    expected = {path_of(p): (tuple(leaf.shape), str(leaf.dtype)) for p, leaf in leaves}
+    sharding = parallel.replicated(mesh)
+    wanted = {
+        path_of(p): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+        for p, leaf in leaves
+    }
+    try:
+        saved = ocp.metadata(path)
+        found = {k: (tuple(m.shape), str(m.dtype)) for k, m in saved.metadata.items()}
+        if found != expected:
+            odd = sorted(
+                k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k)
+            )
+            raise Damaged(f"{odd[0]}: expected {expected.get(odd[0])}, found {found.get(odd[0])}")
+        flat = ocp.load(path, wanted)
+        meta = dict(saved.custom_metadata)
+    except Damaged:
+        raise
+    except Exception as error:  # whatever Orbax and its storage raise on broken files
+        raise Damaged(str(error).splitlines()[0][:200] or type(error).__name__) from error
+    arrays = jax.tree.unflatten(treedef, [flat[path_of(p)] for p, _ in leaves])
+    if digest(arrays) != meta.get("digest"):
+        raise Damaged("its arrays do not match their digest")
+    return arrays, meta
+
+
+def _found(workdir: pathlib.Path, pattern: str) -> list[tuple[tuple[int, ...], pathlib.Path]]:
+    """Complete checkpoint folders whose whole name matches, newest first, with their numbers."""
+    folder = _folder(workdir)
+    matches = ((re.fullmatch(pattern, p.name), p) for p in folder.glob("*"))
+    found = [(tuple(map(int, m.groups())), p) for m, p in matches if m]
+    return sorted(found, reverse=True)
+
+
+def save_task(workdir: pathlib.Path, learner: Learner) -> None:
+    """Saves the learner after its last task; the rolling checkpoints of that task go."""
+    meta = {"history": list(learner.history), "spent": learner.spent}
+    _save(_folder(workdir) / f"task_{learner.tasks_done - 1:03d}", learner.arrays(), meta)
+    if parallel.is_lead():
+        for _, path in _found(workdir, r"rolling_(\d+)_(\d+)"):
+            shutil.rmtree(path)
+
+
+def restore_latest(
+    workdir: pathlib.Path, net: Network, tasks: tuple[Task, ...], memory: Memory, mesh
+) -> Learner | None:
+    """The learner after the newest task whose checkpoint is whole; None if there is none.
+
+    memory: an empty one of the run's size, for the shapes.
+    """
+    for (task,), path in _found(workdir, r"task_(\d+)"):
+        try:
+            abstract = abstract_arrays(net, tasks[: task + 1], memory)
+            arrays, meta = _load(path, abstract, mesh)
+        except Damaged as error:
+            log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+            continue
+        saved = Memory(**arrays["memory"])
+        return Learner(arrays["variables"], saved, tuple(meta["history"]), dict(meta["spent"]))
+    return None
+
+
+def save_rolling(workdir: pathlib.Path, task: Task, state, spent: dict[str, float]) -> None:
+    """Saves a TrainState inside `task`; older rolling checkpoints go once it is complete."""
+    path = _folder(workdir) / f"rolling_{task.index:03d}_{int(state.step):06d}"
+    older = [p for _, p in _found(workdir, r"rolling_(\d+)_(\d+)") if p != path]
+    _save(path, state, {"spent": spent})
+    if parallel.is_lead():
+        for old in older:
+            shutil.rmtree(old)
+
+
+def restore_rolling(workdir: pathlib.Path, task: Task, state, mesh):
+    """(TrainState, spent) of the newest whole rolling checkpoint of `task`, else None.
+
+    state: a TrainState of the right shapes.
+    """
+    for (index, _), path in _found(workdir, r"rolling_(\d+)_(\d+)"):
+        if index != task.index:
+            continue
+        try:
+            restored, meta = _load(path, state, mesh)
+            return restored, dict(meta["spent"])
+        except Damaged as error:
+            log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+    return None

@@ -1,0 +1,112 @@
+"""Predictions by the head and by the nearest class mean, and exact counts of the right ones."""
+
+from collections.abc import Callable
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memo_jax import exemplars, parallel
+from memo_jax.network import Network, Variables
+from memo_jax.protocol import Task
+
+RULES = ("head", "nearest_mean")
+TOP = 5
+
+
+@flax.struct.dataclass
+class Counts:
+    """Sums over test images, for each of RULES (axis 0, R = 2).
+
+    confusion int `[R, K, K]`: true class by predicted class; top int `[R]`: images whose class is
+    among the min(5, K) best.
+    """
+
+    confusion: jax.Array
+    top: jax.Array
+
+    @classmethod
+    def zero(cls, num_classes: int) -> "Counts":
+        shape = (len(RULES), num_classes, num_classes)
+        return cls(np.zeros(shape, np.int32), np.zeros(len(RULES), np.int32))
+
+
+class Predictor:
+    """Features and logits of images in fixed-size batches, compiled once per network.
+
+    The batch size is rounded up to a multiple of the devices; the last batch is filled up and
+    the filling dropped, so results are exact for any number of images.
+    """
+
+    def __init__(self, net: Network, prepare: Callable, variables: Variables, batch: int, mesh):
+        devices = mesh.size
+        self.batch = -(-batch // devices) * devices
+        self._mesh = mesh
+
+        def forward(variables: Variables, images: jax.Array) -> tuple[jax.Array, jax.Array]:
+            images = jax.lax.with_sharding_constraint(images, parallel.sharded(mesh))
+            outputs, _ = net.apply(variables, prepare(images))
+            return outputs.features, outputs.logits
+
+        shape = (self.batch, *net.image_shape)
+        images = jax.ShapeDtypeStruct(shape, np.uint8, sharding=parallel.sharded(mesh))
+        self._forward = jax.jit(forward).lower(variables, images).compile()
+
+    def __call__(self, variables: Variables, images, rows: np.ndarray):
+        """Yields (rows of this batch int `[n]`, features `[n, D]`, logits `[n, K]`).
+
+        images: uint8 `[N, H, W, C]` on the device; rows: which of them, int on the host.
+        """
+        for start in range(0, len(rows), self.batch):
+            part = rows[start : start + self.batch]
+            padded = np.pad(part, (0, self.batch - len(part)))
+            batch = jax.device_put(jnp.take(images, padded, axis=0), parallel.sharded(self._mesh))
+            features, logits = self._forward(variables, batch)
+            yield part, features[: len(part)], logits[: len(part)]
+
+    def features(self, variables: Variables, images, rows: np.ndarray) -> jax.Array:
+        """Features `[len(rows), D]` of those images."""
+        return jnp.concatenate([f for _, f, _ in self(variables, images, rows)])
+
+
+@jax.jit
+def _count(counts: Counts, scores: jax.Array, labels: jax.Array) -> Counts:
+    """Adds a batch; scores `[R, B, K]`, labels int `[B]`."""
+    num_classes = scores.shape[-1]
+    best = jax.lax.top_k(scores, min(TOP, num_classes))[1]
+    hits = (best == labels[None, :, None]).any(axis=2).sum(axis=1, dtype=jnp.int32)
+    rule = jnp.arange(len(scores))[:, None]
+    confusion = counts.confusion.at[rule, labels[None], best[:, :, 0]].add(1)
+    return Counts(confusion, counts.top + hits)
+
+
+def count(
+    predict: Predictor,
+    variables: Variables,
+    means: jax.Array,
+    images: jax.Array,
+    labels: np.ndarray,
+    task: Task,
+) -> Counts:
+    """Classifies the test images of all classes seen after `task`, without the task's identity.
+
+    means `[K, D]`: class means of the exemplars; images uint8 `[N, H, W, C]` on the device, labels
+    int `[N]` on the host.
+    """
+    rows = np.flatnonzero(labels < task.num_seen)
+    counts = Counts.zero(task.num_seen)
+    for part, features, logits in predict(variables, images, rows):
+        scores = jnp.stack([logits, exemplars.nearest_mean_scores(features, means)])
+        counts = _count(counts, scores, labels[part])
+    return jax.tree.map(np.asarray, counts)
+
+
+def by_task(counts: Counts, task: Task) -> dict:
+    """The history row of a task: plain numbers, sums only (metrics.py takes the ratios)."""
+    row = {"task": task.index, "first": task.first, "stop": task.stop}
+    row["images"] = counts.confusion[0].sum(axis=1).tolist()
+    for index, rule in enumerate(RULES):
+        correct = np.diagonal(counts.confusion[index]).tolist()
+        row[rule] = {"correct": correct, "top": int(counts.top[index])}
+    return row

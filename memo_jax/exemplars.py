@@ -1,0 +1,170 @@
+"""Exemplar memory: real images of the classes seen, in device arrays whose size never changes."""
+
+import functools
+from typing import NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memo_jax import parallel
+from memo_jax.errors import expect_one_of
+from memo_jax.protocol import Task
+
+EMPTY = -1
+
+
+@flax.struct.dataclass
+class Memory:
+    """images uint8 `[M, H, W, C]`, labels int32 `[M]`, -1 in empty slots; M is the run's budget.
+
+    Classes follow one another, each in the order in which its exemplars were picked, so that
+    keeping the first m of a class keeps the best m.
+    """
+
+    images: jax.Array
+    labels: jax.Array
+
+    @classmethod
+    def empty(cls, size: int, image_shape: tuple[int, int, int], sharding) -> "Memory":
+        images = np.zeros((size, *image_shape), np.uint8)
+        return parallel.place(cls(images, np.full(size, EMPTY, np.int32)), sharding)
+
+
+class Pool(NamedTuple):
+    """What one task may learn from: images uint8 `[N, H, W, C]`, labels int32 `[N]`, on the device.
+
+    Exemplars come first, in the memory's order, then the new images, class by class.
+    """
+
+    images: jax.Array
+    labels: jax.Array
+
+    @property
+    def size(self) -> int:
+        return len(self.labels)
+
+
+def join(memory: Memory, images: np.ndarray, labels: np.ndarray, sharding) -> Pool:
+    """Puts the exemplars and a task's new images `[n, H, W, C]`, sorted by class, into one pool."""
+    filled = int((np.asarray(memory.labels) != EMPTY).sum())
+    new_images, new_labels = parallel.place((images, labels.astype(np.int32)), sharding)
+    return Pool(
+        jnp.concatenate([memory.images[:filled], new_images]),
+        jnp.concatenate([memory.labels[:filled], new_labels]),
+    )
+
+
+def normalise(features: jax.Array) -> jax.Array:
+    """L2-normalises the last axis; the tiny addend is the published code's."""
+    return features / (jnp.linalg.norm(features, axis=-1, keepdims=True) + 1e-8)
+
+
+@functools.partial(jax.jit, static_argnames="m")
+def herd(features: jax.Array, m: int, valid: jax.Array | None = None) -> jax.Array:
+    """Greedy picks whose running mean stays closest to the class mean, int32 `[m]` (iCaRL).
+
+    features `[n, D]` raw; they are L2-normalised, their mean is not normalised again. valid: bool
+    `[n]`, False for rows that only fill up; m must not exceed the number of valid rows.
+    """
+    valid = jnp.ones(len(features), bool) if valid is None else valid
+    features = normalise(features) * valid[:, None]
+    mean = features.sum(0) / valid.sum()
+
+    def pick(k, state):
+        picks, taken, total = state
+        candidates = (features + total) / (k + 1)
+        distances = ((mean - candidates) ** 2).sum(axis=1)
+        best = jnp.argmin(jnp.where(taken, jnp.inf, distances)).astype(jnp.int32)
+        return picks.at[k].set(best), taken.at[best].set(True), total + features[best]
+
+    start = (jnp.zeros(m, jnp.int32), ~valid, jnp.zeros_like(mean))
+    return jax.lax.fori_loop(0, m, pick, start)[0]
+
+
+@functools.partial(jax.jit, static_argnames="m")
+def nearest(features: jax.Array, m: int, valid: jax.Array | None = None) -> jax.Array:
+    """The m rows nearest to the mean of raw features `[n, D]`, int32 `[m]` (the paper's text)."""
+    valid = jnp.ones(len(features), bool) if valid is None else valid
+    mean = (features * valid[:, None]).sum(0) / valid.sum()
+    distances = ((features - mean) ** 2).sum(axis=1)
+    return jnp.argsort(jnp.where(valid, distances, jnp.inf))[:m].astype(jnp.int32)
+
+
+SELECTIONS = {"herding": herd, "nearest": nearest}
+ALLOCATIONS = ("equal", "fill")
+
+
+def check(selection: str, allocation: str) -> None:
+    """Raises UserError for unknown names of a selection or an allocation."""
+    expect_one_of("memory.selection", selection, [*SELECTIONS])
+    expect_one_of("memory.allocation", allocation, [*ALLOCATIONS])
+
+
+def shares(size: int, num_seen: int, allocation: str) -> np.ndarray:
+    """How many slots each class may fill, int `[K]`.
+
+    "equal": floor(size / classes), the rest stays unused (the published code); "fill": the first
+    classes get one more each until nothing is left.
+    """
+    each, rest = divmod(size, num_seen)
+    return each + (np.arange(num_seen) < (rest if allocation == "fill" else 0))
+
+
+def refresh(
+    size: int,
+    pool: Pool,
+    features: jax.Array,
+    task: Task,
+    selection: str,
+    allocation: str,
+    sharding,
+) -> tuple[Memory, jax.Array]:
+    """The memory of `size` slots after `task`, and the features of its exemplars `[M, D]`.
+
+    Old classes are cut to their first picks, new ones picked by features `[N, D]`, the raw ones of
+    the pool's images. A class with fewer images than its share keeps all it has.
+    """
+    labels = np.asarray(pool.labels)
+    quota = shares(size, task.num_seen, allocation)
+    kept = [np.flatnonzero(labels == c)[: quota[c]] for c in range(task.first)]
+    rows = [np.flatnonzero(labels == c) for c in range(task.first, task.stop)]
+    picked = _select(features, rows, quota[task.first :], SELECTIONS[selection])
+    source = np.concatenate([*kept, *picked]).astype(np.int32)
+    empty = size - len(source)
+    source = np.pad(source, (0, empty))
+    filled = np.arange(size) < size - empty
+    images = jnp.where(
+        filled[:, None, None, None], jnp.take(pool.images, source, axis=0), jnp.uint8(0)
+    )
+    memory = Memory(images, np.where(filled, labels[source], EMPTY).astype(np.int32))
+    return parallel.place(memory, sharding), jnp.take(features, source, axis=0)
+
+
+def _select(features: jax.Array, rows: list[np.ndarray], quota: np.ndarray, select) -> list:
+    """Picks for all new classes at once: classes are padded to one size and run side by side."""
+    longest = max(len(r) for r in rows)
+    wanted = int(min(longest, quota.max()))
+    index = np.stack([np.pad(r, (0, longest - len(r))) for r in rows])
+    valid = np.stack([np.arange(longest) < len(r) for r in rows])
+    picks = jax.vmap(lambda i, v: select(jnp.take(features, i, axis=0), wanted, v))(index, valid)
+    return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, np.asarray(picks), quota)]
+
+
+@functools.partial(jax.jit, static_argnames="num_classes")
+def class_means(features: jax.Array, labels: jax.Array, num_classes: int) -> jax.Array:
+    """Mean of each class's L2-normalised features, normalised again: `[K, D]`.
+
+    features `[M, D]` raw; labels int `[M]`, -1 where there is no exemplar.
+    """
+    members = jax.nn.one_hot(labels, num_classes)
+    counts = jnp.maximum(members.sum(0), 1)[:, None]
+    return normalise(members.T @ normalise(features) / counts)
+
+
+def nearest_mean_scores(features: jax.Array, means: jax.Array) -> jax.Array:
+    """Minus the squared distances `[B, K]` of normalised features `[B, D]` to class means."""
+    features = normalise(features)
+    squares = (features**2).sum(1)[:, None] + (means**2).sum(1)[None]
+    return 2 * features @ means.T - squares

@@ -1,0 +1,203 @@
+"""The whole story: learn every task in order, evaluate, save. Run again, it goes on."""
+
+import functools
+import pathlib
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from memo_jax import (
+    augment,
+    checkpoints,
+    datasets,
+    evaluation,
+    exemplars,
+    freezing,
+    parallel,
+    planning,
+    protocol,
+    results,
+    run_folder,
+    training,
+)
+from memo_jax.clock import Clock
+from memo_jax.datasets import Dataset
+from memo_jax.interrupts import Interrupted, Interrupts
+from memo_jax.learner import Learner
+from memo_jax.logging import RunLog, TaskProgress, say
+from memo_jax.network import Variables
+from memo_jax.planning import Plan
+from memo_jax.protocol import Task
+from memo_jax.randomness import key_for
+
+
+def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
+    """Runs or resumes the experiment of `config` in its folder; returns summary.json's content.
+
+    Raises UserError, before any work, for what is wrong with the config, the data or the folder;
+    Interrupted, after saving, when SIGTERM or Ctrl-C asked to stop.
+    """
+    mesh = parallel.data_mesh()
+    planning.check(config, mesh.size)
+    run_folder.claim(workdir, config)
+    finished = results.finished(workdir)
+    if finished:
+        say(f"{workdir} is finished: nothing to do")
+        results.say_all(finished, workdir)
+        return finished
+    dataset = datasets.load(config.dataset.name, config.dataset.path, config.dataset.source)
+    order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
+    dataset = dataset.in_order(order)
+    plan = planning.make(config, dataset)
+    run_folder.describe(workdir, config, planning.resolved(config, plan))
+    with Interrupts() as interrupts:
+        return _Run(config, workdir, mesh, dataset, plan, interrupts).all_tasks()
+
+
+class _Run:
+    """What stays the same from task to task. What changes is the Learner, passed along."""
+
+    def __init__(self, config, workdir, mesh, dataset: Dataset, plan: Plan, interrupts: Interrupts):
+        self.config, self.workdir, self.mesh = config, workdir, mesh
+        self.dataset, self.plan, self.interrupts = dataset, plan, interrupts
+        self.replicated = parallel.replicated(mesh)
+        self.log = RunLog(workdir)
+        normalise = functools.partial(augment.normalise, mean=dataset.mean, std=dataset.std)
+        change = augment.get(config.dataset.augment)
+        self.prepare_train = lambda key, images: normalise(change(key, images))
+        self.prepare_test = lambda images: normalise(augment.to_float(images))
+        self.test_images = parallel.place(dataset.test.images, self.replicated)
+
+    def all_tasks(self) -> dict:
+        """Learns the tasks that are not yet done; returns the summary."""
+        tasks = self.plan.tasks
+        learner = self.restore()
+        self.log.resume(learner.tasks_done)
+        for task in tasks[learner.tasks_done :]:
+            if self.interrupts.requested:
+                self.leave(f"after task {learner.tasks_done} of {len(tasks)}")
+            learner = self.learn(learner, task)
+            results.log_task(self.log, learner)
+            checkpoints.save_task(self.workdir, learner)
+            summary = results.write(self.workdir, self.config, self.plan, learner)
+        self.log.close()
+        results.say_all(summary, self.workdir)
+        return summary
+
+    def restore(self) -> Learner:
+        """The learner as far as it got, or one that has learned nothing."""
+        net, tasks, size = self.plan.net, self.plan.tasks, self.plan.ledger.exemplars
+        memory = exemplars.Memory.empty(size, net.image_shape, self.replicated)
+        learner = checkpoints.restore_latest(self.workdir, net, tasks, memory, self.mesh)
+        if learner is None:
+            return Learner(None, memory)
+        say(f"resuming {self.workdir} after task {learner.tasks_done} of {len(tasks)}")
+        return learner
+
+    def learn(self, learner: Learner, task: Task) -> Learner:
+        """One task: grow, train, rectify, choose exemplars, evaluate."""
+        clock = Clock(learner.spent)
+        new = self.dataset.train.of(task.first, task.stop)
+        pool = exemplars.join(learner.memory, new.images, new.labels, self.replicated)
+        trained = self.train(learner, pool, task, clock)
+        trained = self.plan.method.at(task).rectify(trained, task)
+        predict = self.predictor(trained)
+        clock.lap("compile")
+        memory, means = self.remember(predict, trained, pool, task)
+        clock.lap("exemplars")
+        labels = self.dataset.test.labels
+        counts = evaluation.count(predict, trained, means, self.test_images, labels, task)
+        clock.lap("evaluate")
+        results.save_confusion(self.workdir, counts, task)
+        row = evaluation.by_task(counts, task)
+        return Learner(trained, memory, (*learner.history, row), clock.spent)
+
+    def predictor(self, variables: Variables) -> evaluation.Predictor:
+        """Features and logits of test images for networks of the shape of `variables`."""
+        batch = self.config.train.eval_batch_size
+        return evaluation.Predictor(self.plan.net, self.prepare_test, variables, batch, self.mesh)
+
+    def remember(self, predict, trained: Variables, pool: exemplars.Pool, task: Task):
+        """The memory after `task`, and the class means of its exemplars."""
+        features = predict.features(trained, pool.images, np.arange(pool.size))
+        memory, features = exemplars.refresh(
+            self.plan.ledger.exemplars,
+            pool,
+            features,
+            task,
+            self.config.memory.selection,
+            self.config.memory.allocation,
+            self.replicated,
+        )
+        means = exemplars.class_means(features, memory.labels, task.num_seen)
+        return memory, means.block_until_ready()
+
+    def train(self, learner: Learner, pool: exemplars.Pool, task: Task, clock: Clock) -> Variables:
+        """Grows the network and trains it on the pool, going on from a rolling checkpoint."""
+        config, schedule = self.config, self.plan.schedule(task)
+        grown = self.plan.net.expand(
+            learner.variables,
+            task,
+            key_for(config.seed, task.index, "init"),
+            self.plan.options.block_init,
+        )
+        problem = self.problem(learner, grown, task)
+        state = training.start(problem, grown, pool)
+        saved = checkpoints.restore_rolling(self.workdir, task, state, self.mesh)
+        if saved:
+            state, spent = saved
+            clock.resume(spent)
+            epochs_done = int(state.step) // problem.steps_per_epoch(pool)
+            self.log.resume(task.index, epochs_done)
+            say(f"resuming inside task {task.index + 1}, after epoch {epochs_done}")
+        clock.lap("other")
+        title = f"task {task.index + 1}/{len(self.plan.tasks)}"
+        with TaskProgress(title, schedule.epochs) as progress:
+            hooks = self.hooks(task, progress, clock)
+            scan = {"auto": parallel.prefers_scan(), "scan": True, "python": False}
+            try:
+                trained, report = training.fit(problem, state, pool, hooks, scan[config.train.loop])
+            except training.Stopped:
+                self.leave(f"inside task {task.index + 1} of {len(self.plan.tasks)}")
+        clock.add_training(report)
+        return trained
+
+    def problem(self, learner: Learner, grown: Variables, task: Task) -> training.Problem:
+        """The training problem that the method poses in `task`."""
+        method, options = self.plan.method.at(task), self.plan.options
+        return training.Problem(
+            net=self.plan.net,
+            loss=functools.partial(method.loss, task=task, options=options),
+            learns=freezing.mask(grown["params"], method.trains(task, options)),
+            schedule=self.plan.schedule(task),
+            prepare=self.prepare_train,
+            batch_size=self.config.schedule.batch_size,
+            seed=self.config.seed,
+            task=task.index,
+            mesh=self.mesh,
+            teacher=learner.variables if method.teacher else None,
+        )
+
+    def hooks(self, task: Task, progress: TaskProgress, clock: Clock) -> training.Hooks:
+        """Progress, the epoch's log line, rolling checkpoints and the wish to stop."""
+        every = self.config.checkpoints.every_epochs
+
+        def save(state: training.TrainState, report: training.Report) -> None:
+            checkpoints.save_rolling(self.workdir, task, state, clock.with_training(report))
+
+        def epoch(number: int, means: dict[str, float], state, report) -> None:
+            progress.epoch(number, means)
+            line = {"task": task.index, "epoch": number + 1, **means}
+            self.log.write("epoch", line, step=int(state.step))
+            last = number + 1 == self.plan.schedule(task).epochs
+            if (number + 1) % every == 0 and not last:
+                save(state, report)
+
+        return training.Hooks(progress.step, epoch, lambda: bool(self.interrupts.requested), save)
+
+    def leave(self, where: str) -> None:
+        """Everything is saved: says so and stops."""
+        self.log.close()
+        number = self.interrupts.requested
+        line = f"stopped by {number.name} {where}; saved, the same command goes on from there"
+        raise Interrupted(line, number)

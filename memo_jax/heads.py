@@ -1,0 +1,37 @@
+"""Linear heads: `{"kernel": [features, classes], "bias": [classes]}`."""
+
+import jax
+import jax.numpy as jnp
+
+Head = dict[str, jax.Array]
+
+
+def init_linear(key: jax.Array, num_features: int, num_classes: int) -> Head:
+    """A fresh head: kernel U(-b, b) with b = sqrt(3 / features), zero bias."""
+    bound = (3.0 / num_features) ** 0.5
+    kernel = jax.random.uniform(key, (num_features, num_classes), minval=-bound, maxval=bound)
+    return {"kernel": kernel, "bias": jnp.zeros(num_classes)}
+
+
+def apply(head: Head, features: jax.Array) -> jax.Array:
+    """Logits `[B, K]` of features `[B, D]`, in float32 whatever the features are."""
+    return features.astype(jnp.float32) @ head["kernel"] + head["bias"]
+
+
+def widen(head: Head, num_features: int, num_classes: int, key: jax.Array) -> Head:
+    """Grows a head: old weights keep their place, new rows and columns are fresh."""
+    rows, columns = head["kernel"].shape
+    fresh = init_linear(key, num_features, num_classes)
+    kernel = fresh["kernel"].at[:rows, :columns].set(head["kernel"])
+    return {"kernel": kernel, "bias": fresh["bias"].at[:columns].set(head["bias"])}
+
+
+def align(head: Head, num_old: int) -> Head:
+    """Weight aligning (Zhao et al. 2020): evens out the norms of old and new classes.
+
+    The weights of the classes from `num_old` on are multiplied by the mean norm of the old
+    classes' weights over that of the new ones; the bias stays.
+    """
+    norms = jnp.linalg.norm(head["kernel"], axis=0)
+    gamma = norms[:num_old].mean() / norms[num_old:].mean()
+    return {**head, "kernel": head["kernel"].at[:, num_old:].multiply(gamma)}

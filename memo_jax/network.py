@@ -1,0 +1,172 @@
+"""The network of the paper: phi(x) = [s_1(g(x)), ..., s_b(g(x))] and linear heads on it.
+
+Variables are one plain tree:
+
+    {"params": {"trunk": g, "blocks": (s_1, ..., s_b), "head": ..., "aux_head": ...},
+     "batch_stats": {"trunk": ..., "blocks": (...)}}
+
+`aux_head` is there from the second task of a growing method on. Growth makes a new tree and
+leaves the old one as it was.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from memo_jax import heads
+from memo_jax.backbones import base
+from memo_jax.errors import UserError, near
+from memo_jax.protocol import Task
+from memo_jax.randomness import fold
+
+Variables = dict
+GROWS = ("nothing", "last_stage", "backbone")
+
+
+class Outputs(NamedTuple):
+    """features `[B, D]`, logits `[B, K]`, aux_logits `[B, new + 1]` or None."""
+
+    features: jax.Array
+    logits: jax.Array
+    aux_logits: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """How variables are made, grown and applied; holds no array.
+
+    cut: number of the backbone's units in the trunk. grows: whether a task adds a block.
+    """
+
+    backbone: base.Backbone
+    image_shape: tuple[int, int, int]
+    cut: int
+    grows: bool
+
+    @property
+    def trunk_units(self) -> base.Units:
+        return self.backbone.units[: self.cut]
+
+    @property
+    def block_units(self) -> base.Units:
+        return self.backbone.units[self.cut :]
+
+    def init(self, task: Task, key: jax.Array) -> Variables:
+        """The network of the base task: trunk, one block, a head for its classes."""
+        trunk, trunk_stats = base.init(
+            self.trunk_units, self.image_shape, fold(key, "backbone"), self.backbone.kernel_init
+        )
+        block, block_stats = self._fresh_block(fold(key, "backbone"))
+        head = heads.init_linear(fold(key, "head"), self.backbone.feature_dim, task.num_seen)
+        return {
+            "params": {"trunk": trunk, "blocks": (block,), "head": head},
+            "batch_stats": {"trunk": trunk_stats, "blocks": (block_stats,)},
+        }
+
+    def expand(
+        self, variables: Variables | None, task: Task, key: jax.Array, block_init: str = "previous"
+    ) -> Variables:
+        """The network for `task`, grown from that of the task before (None for the base task).
+
+        A growing network gets one more block, a copy of the previous one with its statistics or
+        a fresh one (`block_init`), and a fresh auxiliary head; the head is widened.
+        """
+        if variables is None:
+            return self.init(task, key)
+        params, stats = dict(variables["params"]), dict(variables["batch_stats"])
+        if self.grows:
+            block, block_stats = (
+                (params["blocks"][-1], stats["blocks"][-1])
+                if block_init == "previous"
+                else self._fresh_block(fold(key, "backbone"))
+            )
+            params["blocks"] = (*params["blocks"], block)
+            stats["blocks"] = (*stats["blocks"], block_stats)
+            params["aux_head"] = heads.init_linear(
+                fold(key, "aux_head"), self.backbone.feature_dim, task.num_new + 1
+            )
+        width = self.backbone.feature_dim * len(params["blocks"])
+        params["head"] = heads.widen(params["head"], width, task.num_seen, fold(key, "head"))
+        return {"params": params, "batch_stats": stats}
+
+    def apply(
+        self,
+        variables: Variables,
+        images: jax.Array,
+        training: dict | None = None,
+        mask: jax.Array | None = None,
+    ) -> tuple[Outputs, dict]:
+        """Runs normalised images `[B, H, W, C]`; returns outputs and statistics afterwards.
+
+        training: units in training mode (freezing.training_units), None for inference.
+        mask: float `[B]`, 0 for rows that only fill up the batch.
+        """
+        params, stats = variables["params"], variables["batch_stats"]
+        training = training or {"trunk": {}, "blocks": ({},) * len(params["blocks"])}
+        shared, trunk_stats = base.run(
+            self.trunk_units, params["trunk"], stats["trunk"], images, training["trunk"], mask
+        )
+        features, block_stats = [], []
+        for block in range(len(params["blocks"])):
+            out, after = base.run(
+                self.block_units,
+                params["blocks"][block],
+                stats["blocks"][block],
+                shared,
+                training["blocks"][block],
+                mask,
+            )
+            features.append(out)
+            block_stats.append(after)
+        joined = jnp.concatenate(features, axis=1)
+        aux = heads.apply(params["aux_head"], features[-1]) if "aux_head" in params else None
+        outputs = Outputs(joined, heads.apply(params["head"], joined), aux)
+        return outputs, {"trunk": trunk_stats, "blocks": tuple(block_stats)}
+
+    def num_parameters(self, num_tasks: int) -> int:
+        """Parameters of trunk and blocks after so many tasks: what a memory budget counts."""
+        params = self.abstract((Task(0, 0, 1),))["params"]
+        trunk, block = (
+            sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params[part]))
+            for part in ("trunk", "blocks")
+        )
+        return trunk + block * (num_tasks if self.grows else 1)
+
+    def abstract(self, tasks: tuple[Task, ...]) -> Variables:
+        """Shapes and types of the variables after `tasks`, without computing anything."""
+
+        def grow() -> Variables:
+            variables = None
+            for task in tasks:
+                variables = self.expand(variables, task, jax.random.key(0))
+            return variables
+
+        return jax.eval_shape(grow)
+
+    def _fresh_block(self, key: jax.Array) -> tuple[dict, dict]:
+        shape = base.output_shape(self.trunk_units, self.image_shape)
+        return base.init(self.block_units, shape, key, self.backbone.kernel_init)
+
+
+def build(
+    backbone: base.Backbone, image_shape: tuple[int, int, int], cut: str, grows: str
+) -> Network:
+    """The network of a method: `grows` as in methods/base.py, `cut` a name in backbone.cuts.
+
+    A method that grows whole backbones (DER) has an empty trunk whatever the cut. Raises UserError
+    for an unknown cut and for images the backbone cannot take.
+    """
+    if cut not in backbone.cuts:
+        raise UserError(
+            f"backbone.cut: {backbone.name} has no cut {cut!r}; {near(cut, list(backbone.cuts))}"
+        )
+    if min(image_shape[:2]) < backbone.min_size:
+        raise UserError(
+            f"backbone.name: {backbone.name} needs images of at least {backbone.min_size} pixels a "
+            f"side, found {image_shape[0]}x{image_shape[1]}; choose another backbone"
+        )
+    units_in_trunk = 0 if grows == "backbone" else backbone.cuts[cut]
+    return Network(backbone, tuple(image_shape), units_in_trunk, grows != "nothing")

@@ -1,0 +1,110 @@
+"""What a run reports: task lines, confusion matrices, summary.json, the plot, the closing words."""
+
+import pathlib
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from memo_jax import evaluation, metrics, parallel, report, run_folder
+from memo_jax.clock import PHASES
+from memo_jax.evaluation import Counts
+from memo_jax.learner import Learner, digest
+from memo_jax.logging import RunLog, say, write_json
+from memo_jax.planning import Plan
+from memo_jax.protocol import Task, setting_name
+
+
+def finished(workdir: pathlib.Path) -> dict | None:
+    """The summary of the folder if all its tasks are done."""
+    summary = run_folder.read_summary(workdir)
+    done = summary is not None and summary["tasks_done"] == summary["num_tasks"]
+    return summary if done else None
+
+
+def log_task(log: RunLog, learner: Learner) -> None:
+    """Logs and says how the task just learned went."""
+    history, task = learner.history, learner.tasks_done - 1
+    seen = history[-1]["stop"]
+    head, mean = (metrics.accuracy(history, rule)[-1] for rule in evaluation.RULES)
+    line = {
+        "task": task,
+        "classes_seen": seen,
+        "head": head,
+        "nearest_mean": mean,
+        "top5": metrics.top5(history)[-1],
+        **learner.spent,
+    }
+    log.write("task", line, step=task)
+    seconds = sum(learner.spent[phase] for phase in PHASES)
+    say(
+        f"task {task + 1}: {seen} classes seen, accuracy {head:.2f} % "
+        f"(nearest mean {mean:.2f} %), {seconds:.0f} s in all"
+    )
+
+
+def save_confusion(workdir: pathlib.Path, counts: Counts, task: Task) -> None:
+    """confusion/task_000.npz ...: for each prediction rule `[K, K]`, true by predicted class."""
+    if not parallel.is_lead():
+        return
+    folder = workdir / "confusion"
+    folder.mkdir(exist_ok=True)
+    matrices = dict(zip(evaluation.RULES, counts.confusion))
+    np.savez_compressed(folder / f"task_{task.index:03d}.npz", **matrices)
+
+
+def write(workdir: pathlib.Path, config: ConfigDict, plan: Plan, learner: Learner) -> dict:
+    """Writes summary.json and the plot; returns the summary."""
+    summary = summarise(config, plan, learner)
+    if parallel.is_lead():
+        report.plot_accuracy(
+            workdir / "report" / "accuracy.png", summary, [row["stop"] for row in learner.history]
+        )
+        write_json(workdir / "summary.json", summary)
+    return summary
+
+
+def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
+    """The content of summary.json: accuracies in percent, of the head unless named otherwise."""
+    history, spent = list(learner.history), learner.spent
+    seconds = {phase: spent[phase] for phase in PHASES}
+    return {
+        "method": plan.method.name,
+        "dataset": config.dataset.name,
+        "setting": setting_name(config.protocol.base, config.protocol.increment),
+        "backbone": config.backbone.name,
+        "class_order_seed": config.protocol.class_order_seed,
+        "seed": config.seed,
+        "num_tasks": len(plan.tasks),
+        "tasks_done": learner.tasks_done,
+        "classes_seen": [row["stop"] for row in history],
+        "accuracy": {rule: metrics.accuracy(history, rule) for rule in evaluation.RULES},
+        "average_nearest_mean_accuracy": metrics.average_accuracy(history, "nearest_mean"),
+        **{name: metric(history) for name, metric in metrics.SUMMARIES.items()},
+        "memory": plan.ledger.as_dict(),
+        "seconds": {"total": sum(seconds.values()), **seconds},
+        "images_per_second": spent["images"] / max(spent["train"], 1e-9),
+        "devices": parallel.describe(),
+        "digest": digest(learner.arrays()),
+    }
+
+
+def say_all(summary: dict, workdir: pathlib.Path) -> None:
+    """Prints accuracies, memory, and where everything lies."""
+    memory, seconds = summary["memory"], summary["seconds"]
+    accuracies = {rule: summary["accuracy"][rule] for rule in evaluation.RULES}
+    say(f"\n{summary['method']} on {summary['dataset']} {summary['setting']}, accuracy in percent")
+    say("  classes seen  " + " ".join(f"{seen:6d}" for seen in summary["classes_seen"]) + " average")
+    for rule, values in accuracies.items():
+        numbers = " ".join(f"{value:6.2f}" for value in [*values, sum(values) / len(values)])
+        say(f"  {rule.replace('_', ' '):13} {numbers}")
+    say(
+        f"memory: {memory['exemplars']} exemplars ({memory['exemplar_mb']:.2f} MB) + "
+        f"{memory['parameters']:,} parameters ({memory['model_mb']:.2f} MB) = "
+        f"{memory['total_mb']:.2f} MB"
+    )
+    say(
+        f"time: {seconds['total']:.0f} s, of which training {seconds['train']:.0f} s "
+        f"({summary['images_per_second']:.0f} images/s), compilation {seconds['compile']:.0f} s"
+    )
+    say(f"results: {workdir}/summary.json, plot: {workdir}/report/accuracy.png")
+    say(f"curves:  tensorboard --logdir {workdir}/tensorboard")

@@ -1,0 +1,126 @@
+"""A run's folder: who it belongs to, and what is in it.
+
+config.json, metrics.jsonl, summary.json, checkpoints/, confusion/, tensorboard/, report/
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from importlib import metadata
+
+import jax
+from ml_collections import ConfigDict
+
+from memo_jax import parallel
+from memo_jax.errors import UserError
+from memo_jax.logging import write_json
+
+SAME_DATA = ("dataset.path", "dataset.source")
+"""Settings that say where the data lie, not what is computed; they may change between runs."""
+
+
+def default(config: ConfigDict, config_name: str) -> pathlib.Path:
+    """runs/<config>/<method>-order<class order seed>-seed<seed>."""
+    order = config.protocol.class_order_seed
+    return pathlib.Path("runs", config_name, f"{config.method.name}-order{order}-seed{config.seed}")
+
+
+def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Makes the folder, or checks that it belongs to this very config.
+
+    Raises UserError if it cannot be written to, and with the differences listed if a run with
+    another config lives there.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe = workdir / f".probe{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(
+            f"the run folder {workdir} cannot be written to ({error.strerror}); "
+            f"choose another with --workdir"
+        ) from error
+    path = workdir / "config.json"
+    if not path.exists():
+        if (workdir / "checkpoints").exists():
+            raise UserError(
+                f"{workdir} holds checkpoints but no config.json to tell whose they are; "
+                f"choose another folder with --workdir"
+            )
+        return
+    try:
+        there = _flat(json.loads(path.read_text())["requested"])
+    except (json.JSONDecodeError, KeyError) as error:
+        raise UserError(
+            f"{path} is not a config of this program; choose another folder with --workdir"
+        ) from error
+    here = _flat(_plain(config))
+    differing = sorted(
+        name
+        for name in there.keys() | here.keys()
+        if there.get(name) != here.get(name) and name not in SAME_DATA
+    )
+    if differing:
+        listed = "; ".join(f"{n}: {there.get(n)} there, {here.get(n)} here" for n in differing)
+        raise UserError(
+            f"{workdir} belongs to a run with another config ({listed}); "
+            f"choose another folder with --workdir or the same settings"
+        )
+
+
+def describe(workdir: pathlib.Path, config: ConfigDict, resolved: dict) -> None:
+    """Writes config.json once: as requested, as resolved, and by what it is computed."""
+    path = workdir / "config.json"
+    if path.exists() or not parallel.is_lead():
+        return
+    packages = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+    write_json(
+        path,
+        {
+            "requested": _plain(config),
+            "resolved": resolved,
+            "versions": {"python": sys.version.split()[0]}
+            | {name: metadata.version(name) for name in packages},
+            "devices": parallel.describe(),
+            "processes": jax.process_count(),
+            "commit": _commit(),
+            "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
+        },
+    )
+
+
+def read_summary(workdir: pathlib.Path) -> dict | None:
+    """summary.json of the folder, None if there is none."""
+    path = workdir / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _plain(config: ConfigDict) -> dict:
+    """The config as JSON would give it back (tuples as lists)."""
+    return json.loads(json.dumps(config.to_dict()))
+
+
+def _flat(tree: dict, prefix: str = "") -> dict:
+    flat = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def _commit() -> str | None:
+    """The git commit this code comes from, None outside a repository."""
+    here = pathlib.Path(__file__).parent
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

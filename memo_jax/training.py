@@ -1,0 +1,262 @@
+"""The only training loop: one jitted step, driven by a Python loop on CPU and a scan elsewhere."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from memo_jax import freezing, parallel
+from memo_jax.errors import UserError
+from memo_jax.exemplars import Pool
+from memo_jax.network import Network, Variables
+from memo_jax.optimizers import Schedule, sgd
+from memo_jax.randomness import key_for, permutation
+
+PAD = -1
+
+
+@flax.struct.dataclass
+class TrainState:
+    """What survives a step; enough to go on in the middle of an epoch.
+
+    sums: totals over the images of the running epoch (loss terms, `correct`, `images`).
+    bad_step: the first step with a loss that is not finite, -1 while there is none.
+    """
+
+    step: jax.Array
+    variables: Variables
+    opt_state: optax.OptState
+    sums: dict[str, jax.Array]
+    bad_step: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """All that determines the training of one task.
+
+    loss: (outputs, labels, teacher's outputs or None) -> per-example terms, one called "loss".
+    learns: tree of booleans like the parameters (freezing.mask). prepare: (key, uint8 images) ->
+    normalised images. teacher: variables of an earlier network, or None. seed, task: where the
+    randomness of this task lies.
+    """
+
+    net: Network
+    loss: Callable
+    learns: dict
+    schedule: Schedule
+    prepare: Callable
+    batch_size: int
+    seed: int
+    task: int
+    mesh: jax.sharding.Mesh
+    teacher: Variables | None = None
+
+    def steps_per_epoch(self, pool: Pool) -> int:
+        return -(-pool.size // self.batch_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """How a task's training went so far: seconds of stepping and of compiling, images seen."""
+
+    train_seconds: float
+    compile_seconds: float
+    images: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Hooks:
+    """What the loop tells the outside world, and may be told.
+
+    progress(step, total): after every dispatch. epoch(number, means, state, report): after every
+    epoch, counted from 0. interrupted(): True asks to stop; then save(state, report) is called
+    and Stopped raised.
+    """
+
+    progress: Callable[[int, int], None] = lambda step, total: None
+    epoch: Callable[[int, dict[str, float], TrainState, Report], None] = lambda *_: None
+    interrupted: Callable[[], bool] = lambda: False
+    save: Callable[[TrainState, Report], None] = lambda *_: None
+
+
+class Stopped(Exception):
+    """Training was interrupted and its state saved."""
+
+
+def make_step(problem: Problem, optimizer: optax.GradientTransformation) -> Callable:
+    """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key) -> state."""
+    net, learns, units = problem.net, problem.learns, freezing.training_units(problem.learns)
+
+    def step(state: TrainState, images, labels, teacher, indices, key) -> TrainState:
+        mask = (indices != PAD).astype(jnp.float32)
+        rows = jnp.maximum(indices, 0)
+        batch = jax.lax.with_sharding_constraint(
+            jnp.take(images, rows, axis=0), parallel.sharded(problem.mesh)
+        )
+        targets = jnp.take(labels, rows)
+        batch = problem.prepare(jax.random.fold_in(key, state.step), batch)
+        taught = None if teacher is None else net.apply(teacher, batch)[0]
+        params, stats = state.variables["params"], state.variables["batch_stats"]
+        trainable, frozen = freezing.partition(params, learns)
+
+        def objective(trainable):
+            variables = {"params": freezing.merge(trainable, frozen), "batch_stats": stats}
+            outputs, moved = net.apply(variables, batch, units, mask)
+            terms = problem.loss(outputs, targets, taught)
+            sums = {name: (term * mask).sum() for name, term in terms.items()}
+            hits = (outputs.logits.argmax(axis=1) == targets) * mask
+            sums |= {"correct": hits.sum(), "images": mask.sum()}
+            return sums["loss"] / sums["images"], (moved, sums)
+
+        (loss, (moved, sums)), grads = jax.value_and_grad(objective, has_aux=True)(trainable)
+        # Frozen leaves were not differentiated; the optimizer wants a whole tree.
+        grads = freezing.merge(grads, jax.tree.map(jnp.zeros_like, frozen))
+        updates, opt_state = optimizer.update(grads, state.opt_state, params)
+        learned, _ = freezing.partition(optax.apply_updates(params, updates), learns)
+        bad = (state.bad_step < 0) & ~jnp.isfinite(loss)
+        return TrainState(
+            step=state.step + 1,
+            variables={"params": freezing.merge(learned, frozen), "batch_stats": moved},
+            opt_state=opt_state,
+            sums=jax.tree.map(jnp.add, state.sums, sums),
+            bad_step=jnp.where(bad, state.step, state.bad_step),
+        )
+
+    return step
+
+
+def start(problem: Problem, variables: Variables, pool: Pool) -> TrainState:
+    """The state before the first step; copies `variables`, since steps consume their input."""
+    sharding = parallel.replicated(problem.mesh)
+    variables = parallel.fresh_copy(variables, sharding)
+    optimizer = sgd(problem.schedule, problem.steps_per_epoch(pool), problem.learns)
+    state = TrainState(
+        step=jnp.int32(0),
+        variables=variables,
+        opt_state=optimizer.init(variables["params"]),
+        sums={name: jnp.float32(0) for name in _terms(problem, variables)},
+        bad_step=jnp.int32(-1),
+    )
+    return parallel.place(state, sharding)
+
+
+def _terms(problem: Problem, variables: Variables) -> list[str]:
+    """Names of the sums of an epoch: the terms of the loss and the two counts."""
+
+    def terms(variables, teacher):
+        images = jnp.zeros((1, *problem.net.image_shape))
+        taught = None if teacher is None else problem.net.apply(teacher, images)[0]
+        return problem.loss(problem.net.apply(variables, images)[0], jnp.zeros(1, int), taught)
+
+    return [*jax.eval_shape(terms, variables, problem.teacher), "correct", "images"]
+
+
+def epoch_indices(problem: Problem, pool: Pool, epoch: int) -> np.ndarray:
+    """Which images of the pool each step of an epoch reads, int32 `[steps, B]`, -1 in the last one's padding.
+
+    Every image is visited once.
+    """
+    order = permutation(pool.size, problem.seed, problem.task, "order", epoch)
+    steps = problem.steps_per_epoch(pool)
+    indices = np.full(steps * problem.batch_size, PAD, np.int32)
+    indices[: len(order)] = order
+    return indices.reshape(steps, problem.batch_size)
+
+
+class Driver:
+    """Compiles the step once and runs stretches of an epoch with it."""
+
+    def __init__(self, problem: Problem, state: TrainState, pool: Pool, scan: bool):
+        steps = problem.steps_per_epoch(pool)
+        step = make_step(problem, sgd(problem.schedule, steps, problem.learns))
+        self.steps_per_dispatch = steps if scan else 1
+        self._inputs = (pool.images, pool.labels, problem.teacher)
+        self._sharding = parallel.sharded(problem.mesh, axis=1 if scan else 0)
+        self._key = parallel.place(
+            key_for(problem.seed, problem.task, "augment"), parallel.replicated(problem.mesh)
+        )
+        self._scan = scan
+
+        def stretch(state, images, labels, teacher, rows, key):
+            def body(state, indices):
+                return step(state, images, labels, teacher, indices, key), None
+
+            return jax.lax.scan(body, state, rows)[0]
+
+        began = time.perf_counter()
+        self._jitted = jax.jit(stretch if scan else step, donate_argnums=0)
+        shape = (steps, problem.batch_size) if scan else (problem.batch_size,)
+        rows = jax.ShapeDtypeStruct(shape, np.int32, sharding=self._sharding)
+        lowered = self._jitted.lower(state, *self._inputs, rows, self._key)
+        self._compiled, self._full = lowered.compile(), shape
+        self.compile_seconds = time.perf_counter() - began
+
+    def __call__(self, state: TrainState, rows: np.ndarray) -> TrainState:
+        """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them."""
+        rows = rows if self._scan else rows[0]
+        # A resumed run may begin with the rest of an epoch, whose shape was not compiled.
+        run = self._compiled if rows.shape == self._full else self._jitted
+        state = run(state, *self._inputs, parallel.place(rows, self._sharding), self._key)
+        return jax.block_until_ready(state)
+
+
+def fit(
+    problem: Problem, state: TrainState, pool: Pool, hooks: Hooks, scan: bool
+) -> tuple[Variables, Report]:
+    """Trains from `state` (of `start`, or one saved inside the task) to the schedule's end.
+
+    Consumes `state`. Raises UserError naming epoch and step when the loss is no longer finite,
+    Stopped after saving when hooks.interrupted() says so.
+    """
+    steps = problem.steps_per_epoch(pool)
+    total = problem.schedule.epochs * steps
+    driver = Driver(problem, state, pool, scan)
+    began, done, images = time.perf_counter(), int(state.step), 0
+
+    def report() -> Report:
+        return Report(time.perf_counter() - began, driver.compile_seconds, images)
+
+    while done < total:
+        epoch, within = divmod(done, steps)
+        indices = epoch_indices(problem, pool, epoch)
+        while within < steps and not hooks.interrupted():
+            rows = indices[within : within + driver.steps_per_dispatch]
+            state = driver(state, rows)
+            images += int((rows != PAD).sum())
+            within += len(rows)
+            hooks.progress(epoch * steps + within, total)
+        done = epoch * steps + within
+        _check_finite(state, problem.task, steps)
+        if within == steps:
+            means = _means(state)
+            zeros = jax.tree.map(jnp.zeros_like, state.sums)
+            state = state.replace(sums=parallel.place(zeros, parallel.replicated(problem.mesh)))
+            hooks.epoch(epoch, means, state, report())
+        if hooks.interrupted():
+            hooks.save(state, report())
+            raise Stopped
+    return state.variables, report()
+
+
+def _means(state: TrainState) -> dict[str, float]:
+    """Means over the images of the epoch: loss terms, and accuracy in percent."""
+    sums = {name: float(value) for name, value in state.sums.items()}
+    images = sums.pop("images")
+    means = {name: value / images for name, value in sums.items()}
+    return {**means, "accuracy": 100.0 * means.pop("correct")}
+
+
+def _check_finite(state: TrainState, task: int, steps: int) -> None:
+    bad = int(state.bad_step)
+    if bad >= 0:
+        epoch, step = divmod(bad, steps)
+        raise UserError(
+            f"the loss was not finite in task {task}, epoch {epoch + 1}, step {step + 1}: training "
+            f"stopped and the last good checkpoint is kept; lower the learning rate "
+            f"(--config.schedule.learning_rate) or look at the data"
+        )
