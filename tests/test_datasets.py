@@ -68,6 +68,10 @@ def python3_pickle(value) -> bytes:
     return pickle.dumps(value)
 
 
+def newest_pickle(value) -> bytes:
+    return pickle.dumps(value, protocol=5)
+
+
 def bytes_keys_pickle(value) -> bytes:
     return pickle.dumps({key.encode(): value[key] for key in value}, protocol=2)
 
@@ -105,10 +109,11 @@ def assert_reads(dataset, written):
 
 # ---- the contract
 
+# Classes and image shape of every dataset, and what puts a sample of it into a directory.
 SAMPLES = {
-    "cifar10": functools.partial(write_official, cifar10.SPEC),
-    "cifar100": functools.partial(write_official, cifar100.SPEC),
-    "digits": lambda root: None,
+    "cifar10": (10, (32, 32, 3), functools.partial(write_official, cifar10.SPEC)),
+    "cifar100": (100, (32, 32, 3), functools.partial(write_official, cifar100.SPEC)),
+    "digits": (10, (8, 8, 1), lambda root: None),
 }
 
 
@@ -118,17 +123,18 @@ def test_every_dataset_has_a_sample_for_the_contract():
 
 @pytest.mark.parametrize("name", datasets.names())
 def test_contract(name, tmp_path):
-    SAMPLES[name](tmp_path)
+    num_classes, image_shape, write = SAMPLES[name]
+    write(tmp_path)
     dataset = datasets.load(name, str(tmp_path), "auto")
     assert dataset.name == name
+    assert (dataset.num_classes, dataset.image_shape) == (num_classes, image_shape)
     for split in (dataset.train, dataset.test):
         assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
         assert split.images.shape == (len(split), *dataset.image_shape)
         assert set(split.labels.tolist()) == set(range(dataset.num_classes))
     seen = [{image.tobytes() for image in s.images} for s in (dataset.train, dataset.test)]
     assert not seen[0] & seen[1]
-    channels = dataset.image_shape[-1]
-    assert len(dataset.mean) == len(dataset.std) == channels
+    assert len(dataset.mean) == len(dataset.std) == image_shape[-1]
     assert len(set(dataset.class_names)) == dataset.num_classes
 
 
@@ -180,12 +186,32 @@ def test_digits_have_one_source():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dumps", [python2_pickle, python3_pickle, bytes_keys_pickle])
+@pytest.mark.parametrize(
+    "dumps", [python2_pickle, bytes_keys_pickle, python3_pickle, newest_pickle]
+)
 @pytest.mark.parametrize("spec", TINY, ids=lambda spec: spec.name)
 def test_official_files(spec, dumps, tmp_path):
     written = write_official(spec, tmp_path, dumps)
     assert_reads(_cifar.load(spec, str(tmp_path), "auto"), written)
     assert_reads(_cifar.load(spec, str(tmp_path / spec.directory), "local"), written)
+    (tmp_path / spec.directory).rename(tmp_path / "of any name")
+    assert_reads(_cifar.load(spec, str(tmp_path / "of any name"), "auto"), written)
+
+
+def test_names_within_the_official_archives():
+    assert cifar10.SPEC.directory == "cifar-10-batches-py"
+    assert cifar10.SPEC.train_files == (
+        "data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5",
+    )  # fmt: skip
+    assert (cifar10.SPEC.test_files, cifar10.SPEC.meta_file) == (("test_batch",), "batches.meta")
+    assert (cifar10.SPEC.labels_key, cifar10.SPEC.names_key) == ("labels", "label_names")
+    assert cifar100.SPEC.directory == "cifar-100-python"
+    assert cifar100.SPEC.train_files + cifar100.SPEC.test_files == ("train", "test")
+    assert cifar100.SPEC.meta_file == "meta"
+    assert (cifar100.SPEC.labels_key, cifar100.SPEC.names_key) == (
+        "fine_labels",
+        "fine_label_names",
+    )
 
 
 def test_a_part_of_the_data_is_read_with_a_warning(tmp_path, caplog):
@@ -242,7 +268,15 @@ def test_damage_is_told_in_a_line_with_file_and_remedy(damage, told, tmp_path):
         _cifar.load(TINY100, str(tmp_path), "auto")
     line = str(error.value)
     assert line.startswith(str(tmp_path / TINY100.directory)) and "\n" not in line
+    assert f"replace {tmp_path / TINY100.directory}, or" in line
     assert "--config.dataset.source=download" in line
+
+
+def test_the_directory_itself_is_known_by_its_name_too(tmp_path):
+    write_official(TINY100, tmp_path)
+    (tmp_path / TINY100.directory / "meta").unlink()
+    with pytest.raises(UserError, match="meta: expected a pickled dictionary, found no such file"):
+        _cifar.load(TINY100, str(tmp_path / TINY100.directory), "auto")
 
 
 def test_data_files_cannot_run_code(tmp_path):
@@ -334,6 +368,8 @@ def test_download_is_kept_and_needs_no_network_later(archive, tmp_path):
     assert_reads(_cifar.load(spec, str(data), "download"), written)
     shutil.rmtree(data / spec.directory)
     assert_reads(_cifar.load(spec, str(data), "auto"), written)
+    (data / "tiny.tar.gz").unlink()
+    assert_reads(_cifar.load(spec, str(data), "download"), written)
 
 
 def test_a_damaged_archive_is_replaced_or_told(archive, tmp_path):
@@ -367,10 +403,11 @@ def test_a_failed_download_leaves_nothing(url_end, cut, md5, told, archive, tmp_
     assert list(data.iterdir()) == []
 
 
-def test_an_archive_cannot_write_elsewhere(tmp_path):
+def test_an_archive_cannot_write_elsewhere_and_half_of_it_is_not_kept(archive, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     with tarfile.open(data / "tiny.tar.gz", "w:gz") as tar:
+        tar.add(archive[0].with_name(TINY100.directory), TINY100.directory)
         tar.addfile(tarfile.TarInfo("../../harm"), io.BytesIO())
     md5 = hashlib.md5((data / "tiny.tar.gz").read_bytes()).hexdigest()
     with pytest.raises(UserError, match="outside the destination"):
@@ -453,15 +490,26 @@ def test_the_newest_prepared_version_is_read(prepared, tmp_path):
     assert_reads(_cifar.load(PREPARED100, str(tmp_path), "tfds"), written)
 
 
+@pytest.mark.parametrize("kept", [-10, 5, 0])
 @pytest.mark.parametrize("convert", [lambda d: None, as_tfrecord], ids=["array_record", "tfrecord"])
-def test_damaged_prepared_files_are_told(convert, prepared, tmp_path):
+def test_damaged_prepared_files_are_told(convert, kept, prepared, tmp_path):
     directory, _ = prepared
     convert(directory)
     file = next(directory.glob("cifar100-train*"))
-    file.write_bytes(file.read_bytes()[:-10])
+    file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(UserError, match="cannot be read") as error:
         _cifar.load(PREPARED100, str(tmp_path), "auto")
     assert str(error.value).startswith(f"{directory}: expected cifar100 as prepared by")
+
+
+def test_a_prepared_file_that_ends_early_is_told(prepared, tmp_path):
+    directory, _ = prepared
+    as_tfrecord(directory)
+    file = next(directory.glob("cifar100-train*"))
+    length = struct.unpack("<Q", file.read_bytes()[:8])[0]
+    file.write_bytes(file.read_bytes()[: length + 16])
+    with pytest.raises(UserError, match="1 train images instead of 13"):
+        _cifar.load(PREPARED100, str(tmp_path), "auto")
 
 
 def test_without_tensorflow_datasets(prepared, tmp_path, monkeypatch):

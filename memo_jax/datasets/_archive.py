@@ -29,10 +29,10 @@ def fetch(url: str, md5: str, into: Path, directory: str) -> Path:
     if target.is_dir():
         return target
     spoilt = ""
-    if archive.is_file() and (found := _md5(archive)) != md5:
-        spoilt = f"{archive} is damaged (md5 {found} instead of {md5}); "
-        logging.getLogger(__name__).warning("%sdownloading it again", spoilt)
     try:
+        if archive.is_file() and (found := _md5(archive)) != md5:
+            spoilt = f"{archive} is damaged (md5 {found} instead of {md5}); "
+            logging.getLogger(__name__).warning("%sdownloading it again", spoilt)
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=into) as scratch:
             if spoilt or not archive.is_file():

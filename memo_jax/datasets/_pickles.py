@@ -19,7 +19,6 @@ _ALLOWED = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): _dtype,
     ("numpy._core.multiarray", "_reconstruct"): multiarray._reconstruct,
-    ("numpy._core.multiarray", "scalar"): multiarray.scalar,
     ("numpy._core.numeric", "_frombuffer"): numeric._frombuffer,
     ("_codecs", "encode"): _codecs.encode,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from memo_jax.errors import UserError, near
+from memo_jax.errors import UserError, expect_one_of
 
 T = TypeVar("T")
 
@@ -21,9 +21,7 @@ def first_present(
     Raises UserError for another `wanted`, and if no source has the data: then one line with the
     reason of each and the remedy.
     """
-    if wanted != "auto" and wanted not in sources:
-        known = near(wanted, ["auto", *sources])
-        raise UserError(f"dataset.source: {dataset} has no source {wanted!r}; {known}")
+    expect_one_of("dataset.source", wanted, ["auto", *sources])
     reasons = []
     for name in sources if wanted == "auto" else [wanted]:
         try:
