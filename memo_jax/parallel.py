@@ -43,6 +43,15 @@ def prefers_scan() -> bool:
     return jax.default_backend() != "cpu"
 
 
+def prefers_small_weight_gradients() -> bool:
+    """Whether weight gradients of convolutions should be summed over groups of images.
+
+    On a single CPU device only (backbones/convolution.py): elsewhere the groups would cut across
+    the devices' shares of the batch, or gain nothing.
+    """
+    return jax.default_backend() == "cpu" and jax.device_count() == 1
+
+
 def describe() -> str:
     """The devices in words: `2 x cpu` or `8 x NVIDIA H100 80GB HBM3`."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"

@@ -57,9 +57,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
 
 def make(config: ConfigDict, dataset: Dataset) -> Plan:
     """The plan of a checked config for a dataset. Raises UserError for what does not fit it."""
-    tasks = protocol.split(
-        dataset.num_classes, config.protocol.base, config.protocol.increment
-    )
+    tasks = protocol.split(dataset.num_classes, config.protocol.base, config.protocol.increment)
     method = methods.get(config.method.name)
     net = network.build(
         backbones.get(config.backbone.name), dataset.image_shape, config.backbone.cut, method.grows

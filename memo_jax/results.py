@@ -93,7 +93,9 @@ def say_all(summary: dict, workdir: pathlib.Path) -> None:
     memory, seconds = summary["memory"], summary["seconds"]
     accuracies = {rule: summary["accuracy"][rule] for rule in evaluation.RULES}
     say(f"\n{summary['method']} on {summary['dataset']} {summary['setting']}, accuracy in percent")
-    say("  classes seen  " + " ".join(f"{seen:6d}" for seen in summary["classes_seen"]) + " average")
+    say(
+        "  classes seen  " + " ".join(f"{seen:6d}" for seen in summary["classes_seen"]) + " average"
+    )
     for rule, values in accuracies.items():
         numbers = " ".join(f"{value:6.2f}" for value in [*values, sum(values) / len(values)])
         say(f"  {rule.replace('_', ' '):13} {numbers}")

@@ -4,6 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from memo_jax.backbones.convolution import convolve
+
 EPSILON = 1e-5
 STATISTICS_RATE = 0.1
 
@@ -53,8 +55,16 @@ def _normalise(x, mean, var, scale, bias):
     return x * factor.astype(x.dtype) + (bias - mean * factor).astype(x.dtype)
 
 
-def conv(features: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = False, **kw):
+def conv(
+    features: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = False, **options
+) -> nn.Conv:
     """A convolution padded as PyTorch's (Flax's "SAME" differs at stride 2)."""
     return nn.Conv(
-        features, (kernel, kernel), (stride, stride), padding=padding, use_bias=bias, **kw
+        features,
+        (kernel, kernel),
+        (stride, stride),
+        padding=padding,
+        use_bias=bias,
+        conv_general_dilated=convolve,
+        **options,
     )
