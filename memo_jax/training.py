@@ -246,9 +246,9 @@ def fit(
 def _means(state: TrainState) -> dict[str, float]:
     """Means over the images of the epoch: loss terms, and accuracy in percent."""
     sums = {name: float(value) for name, value in state.sums.items()}
-    images = sums.pop("images")
+    images, correct = sums.pop("images"), sums.pop("correct")
     means = {name: value / images for name, value in sums.items()}
-    return {**means, "accuracy": 100.0 * means.pop("correct")}
+    return {**means, "accuracy": 100.0 * correct / images}
 
 
 def _check_finite(state: TrainState, task: int, steps: int) -> None:

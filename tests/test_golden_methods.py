@@ -13,7 +13,6 @@ from memo_jax import (
     backbones,
     exemplars,
     freezing,
-    heads,
     methods,
     network,
     optimizers,
@@ -32,26 +31,47 @@ CASES = {
     "memo_trunk_frozen_blocks_trained": ("memo", False, True),
     "der": ("der", True, False),
 }
-# An activation of the first batch lies closer to zero than float32 can tell, and the published run
-# took the other side of the ReLU there than exact arithmetic (in float64 ours agree with our float32
-# to 1e-6). Everything above such a place agrees to 1e-7; a shift of a bias below the tolerance
-# moves the activation to the published side, on any machine.
-# case: (block or None for the trunk, unit, BatchNorm, channel, shift of its bias)
-KINKS = {
-    "memo_trunk_trained_blocks_frozen": (None, "stage1_block0", "bn_a", 7, -1e-6),  # 6.1e-8
-    "memo_trunk_trained_blocks_trained": (None, "stage1_block0", "bn_a", 7, -1e-6),
-    "der": (1, "stage2_block0", "bn_b", 19, -3e-6),  # 1.0e-6
-}
+TOLERANCE = 1e-5
+ROUNDING = 3e-6
+"""Relative size of the rounding that convolutions in float32 add up to."""
 
 
-def at_published_side(case: str, variables: dict) -> dict:
-    """The variables with the bias of KINKS shifted."""
-    if case in KINKS:
-        block, unit, norm, channel, shift = KINKS[case]
-        params = variables["params"]
-        owner = params["trunk"] if block is None else params["blocks"][block]
-        owner[unit][norm]["bias"] = owner[unit][norm]["bias"].at[channel].add(shift)
-    return variables
+def perturbed(params: dict, seed: int) -> dict:
+    """The parameters moved at random by as much as rounding moves what is computed from them."""
+    draws = np.random.RandomState(seed)
+    return jax.tree.map(
+        lambda leaf: leaf * (1 + ROUNDING * draws.uniform(-1, 1, leaf.shape).astype("f4")), params
+    )
+
+
+class Answer:
+    """A result, and how far rounding alone can move it.
+
+    Where an activation lies within rounding of a ReLU's kink, another order of summation (another
+    CPU) takes the other side and everything after differs: three of the cases have such places
+    (ours in float64 confirm it). So each result is computed from perturbed weights too, and may
+    differ from the published one by 1e-5 and twice the spread, which is below 1e-6 elsewhere.
+    """
+
+    def __init__(self, function, params: dict):
+        self.value = function(params)
+        others = [function(perturbed(params, seed)) for seed in range(8)]
+        self.spread = jax.tree.map(
+            lambda own, *rest: max(float(np.abs(own - r).max()) for r in rest), self.value, *others
+        )
+
+    def check(self, published, part=lambda tree: tree) -> None:
+        """Raises AssertionError unless every leaf of `published` is within the tolerance."""
+        ours, spread = part(self.value), part(self.spread)
+        assert jax.tree.structure(ours) == jax.tree.structure(published)
+        for (path, own), wide, expected in zip(
+            jax.tree_util.tree_leaves_with_path(ours),
+            jax.tree.leaves(spread),
+            jax.tree.leaves(published),
+        ):
+            assert wide < 5e-3, f"{path} is too ill-conditioned to be compared"
+            error = float(np.abs(np.asarray(own) - expected).max())
+            assert error <= TOLERANCE + 2 * wide, f"{path}: off by {error:.1e}, spread {wide:.1e}"
 
 
 class Golden:
@@ -65,23 +85,21 @@ class Golden:
         self.task = Task(1, int(self.file["known_classes"]), int(self.file["total_classes"]))
         self.x = jnp.asarray(self.file["x"].transpose(0, 2, 3, 1))
         self.y = jnp.asarray(self.file["y"], jnp.int32)
-        before = jax.tree.map(jnp.asarray, torch_state.variables(self.part("before/")))
-        self.before = at_published_side(case, before)
+        self.before = jax.tree.map(jnp.asarray, torch_state.variables(self.part("before/")))
         self.options = method_base.Options(1.0, train_trunk, train_old_blocks, "previous")
         patterns = self.method.trains(self.task, self.options)
         self.learns = freezing.mask(self.before["params"], patterns)
         self.loss = functools.partial(
             self.method.loss, teacher=None, task=self.task, options=self.options
         )
-        self.states = self.three_steps()
+        self.trained = Answer(self.three_steps(), self.before["params"])
 
     def part(self, prefix: str) -> dict:
         return torch_state.part(self.file, prefix)
 
-    def three_steps(self) -> list[training.TrainState]:
-        """States before and after each step, made by the step function that training uses."""
-        images = jnp.zeros((len(self.x), 32, 32, 3), jnp.uint8)
-        pool = exemplars.Pool(images, self.y)
+    def three_steps(self):
+        """Parameters -> what three steps make of them, by the step function that training uses."""
+        pool = exemplars.Pool(jnp.zeros((len(self.x), 32, 32, 3), jnp.uint8), self.y)
         problem = training.Problem(
             net=self.net,
             loss=lambda outputs, labels, _: self.loss(outputs, labels),
@@ -93,14 +111,45 @@ class Golden:
             task=1,
             mesh=parallel.data_mesh(),
         )
-        state = training.start(problem, self.before, pool)
         optimizer = optimizers.sgd(problem.schedule, 1, self.learns)
         step = jax.jit(training.make_step(problem, optimizer))
         rows = jnp.arange(len(self.x), dtype=jnp.int32)
-        states = [state]
-        for _ in range(3):
-            states.append(step(states[-1], *pool, None, rows, jax.random.key(0)))
-        return states
+
+        @jax.jit
+        def finish(variables):
+            rectified = self.method.rectify(variables, self.task)
+            return {"logits": self.net.apply(rectified, self.x)[0].logits, "aligned": rectified}
+
+        def run(params: dict) -> dict:
+            state = training.start(problem, {**self.before, "params": params}, pool)
+            sums = [state.sums]
+            for _ in range(3):
+                state = step(state, *pool, None, rows, jax.random.key(0))
+                sums.append(state.sums)
+            terms = ("loss", "cross_entropy", "auxiliary")
+            totals = np.array([[float(s[term]) for term in terms] for s in sums])
+            losses = np.diff(totals, axis=0) / len(self.x)
+            return {"losses": losses, "variables": state.variables, **finish(state.variables)}
+
+        return run
+
+    def gradient_norms(self):
+        """Parameters -> norm of the gradient of each parameter that learns, by its path."""
+        units = freezing.training_units(self.learns)
+
+        @jax.jit
+        def norms(params: dict) -> dict:
+            trainable, frozen = freezing.partition(params, self.learns)
+
+            def mean_loss(trainable):
+                variables = {**self.before, "params": freezing.merge(trainable, frozen)}
+                outputs, _ = self.net.apply(variables, self.x, units)
+                return self.loss(outputs, self.y)["loss"].mean()
+
+            leaves = jax.tree_util.tree_leaves_with_path(jax.grad(mean_loss)(trainable))
+            return {freezing.path_of(path): jnp.linalg.norm(leaf) for path, leaf in leaves}
+
+        return norms
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -108,8 +157,8 @@ def golden(request) -> Golden:
     return Golden(request.param)
 
 
-def close(ours, published, atol=1e-5, rtol=0.0):
-    np.testing.assert_allclose(np.asarray(ours), published, atol=atol, rtol=rtol)
+def close(ours, published):
+    np.testing.assert_allclose(np.asarray(ours), published, atol=TOLERANCE, rtol=0)
 
 
 def test_inference_outputs(golden):
@@ -121,59 +170,45 @@ def test_inference_outputs(golden):
 
 
 def test_losses_of_three_steps(golden):
-    batch = len(golden.x)
-    sums = [{k: float(v) / batch for k, v in s.sums.items()} for s in golden.states]
-    for step, published in enumerate(golden.file["losses"]):
-        ours = [sums[step + 1][k] - sums[step][k] for k in ("loss", "cross_entropy", "auxiliary")]
-        close(ours, published)
+    golden.trained.check({"losses": golden.file["losses"]}, lambda t: {"losses": t["losses"]})
 
 
 def test_gradient_norms_of_the_first_step(golden):
-    trainable, frozen = freezing.partition(golden.before["params"], golden.learns)
-    units = freezing.training_units(golden.learns)
-
-    @jax.jit
-    def gradients(trainable):
-        def mean_loss(trainable):
-            variables = {**golden.before, "params": freezing.merge(trainable, frozen)}
-            outputs, _ = golden.net.apply(variables, golden.x, units)
-            return golden.loss(outputs, golden.y)["loss"].mean()
-
-        return jax.grad(mean_loss)(trainable)
-
-    rows = torch_state.leaf_norms(golden.part("grad_norm/"), gradients(trainable))
-    assert len(rows) == len(jax.tree.leaves(trainable))
-    for name, published, ours in rows:
-        assert ours == pytest.approx(published, rel=1e-4, abs=1e-5), name
+    published = {
+        torch_state.our_path(name): np.float32(norm)
+        for name, norm in golden.part("grad_norm/").items()
+    }
+    Answer(golden.gradient_norms(), golden.before["params"]).check(published)
 
 
 def test_state_after_three_steps(golden):
-    expected = torch_state.variables(golden.part("after/"))
-    ours = golden.states[-1].variables
-    assert jax.tree.structure(ours) == jax.tree.structure(expected)
-    jax.tree.map(close, ours, expected)
+    golden.trained.check(torch_state.variables(golden.part("after/")), lambda t: t["variables"])
 
 
-def test_logits_after_three_steps(golden):
-    # The published network was evaluated after weight aligning.
-    after = golden.method.rectify(golden.states[-1].variables, golden.task)
-    outputs, _ = golden.net.apply(after, golden.x)
-    close(outputs.logits, golden.file["after_eval/logits"])
-
-
-def test_weight_aligning(golden):
-    head = golden.states[-1].variables["params"]["head"]
-    aligned = heads.align(head, golden.task.num_old)
-    close(aligned["kernel"].T, golden.file["aligned/fc.weight"])
-    np.testing.assert_array_equal(aligned["bias"], head["bias"])
-    rectified = golden.method.rectify(golden.states[-1].variables, golden.task)
-    np.testing.assert_array_equal(rectified["params"]["head"]["kernel"], aligned["kernel"])
+def test_weight_aligning_and_logits_after_it(golden):
+    aligned = {"kernel": golden.file["aligned/fc.weight"].T}
+    golden.trained.check(aligned, lambda t: {"kernel": t["aligned"]["params"]["head"]["kernel"]})
+    golden.trained.check(golden.file["after_eval/logits"], lambda t: t["logits"])
+    before, after = (golden.trained.value[k]["params"]["head"] for k in ("variables", "aligned"))
+    np.testing.assert_array_equal(before["bias"], after["bias"])
 
 
 def test_frozen_leaves_keep_every_bit_and_the_others_move(golden):
-    before, after = golden.states[0].variables["params"], golden.states[-1].variables["params"]
+    before = jax.tree.leaves(golden.before["params"])
+    after = jax.tree.leaves(golden.trained.value["variables"]["params"])
     leaves = jax.tree_util.tree_leaves_with_path(golden.learns)
-    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after))
-    for (path, learns), (a, b) in zip(leaves, pairs):
+    for (path, learns), a, b in zip(leaves, before, after):
         moved = not np.array_equal(a, b)
         assert moved == learns, f"{freezing.path_of(path)}: learns {learns}, moved {moved}"
+
+
+def test_frozen_units_keep_their_statistics_and_the_others_move(golden):
+    before, after = golden.before["batch_stats"], golden.trained.value["variables"]["batch_stats"]
+    units = freezing.training_units(golden.learns)
+    for owner, old, new in [
+        (units["trunk"], before["trunk"], after["trunk"]),
+        *zip(units["blocks"], before["blocks"], after["blocks"]),
+    ]:
+        for unit, training_mode in owner.items():
+            for a, b in zip(jax.tree.leaves(old[unit]), jax.tree.leaves(new[unit])):
+                assert (not np.array_equal(a, b)) == training_mode, unit

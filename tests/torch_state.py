@@ -4,8 +4,6 @@ import re
 
 import numpy as np
 
-from memo_jax.freezing import path_of
-
 STEM = {"conv_1_3x3": "conv", "bn_1": "bn"}
 LEAVES = {
     "weight": "scale",
@@ -74,16 +72,6 @@ def variables(state: dict[str, np.ndarray]) -> dict:
         params["aux_head"] = linear(part(state, "aux_fc."))
     stats = {"trunk": trunk_stats, "blocks": tuple(s for _, s in blocks)}
     return {"params": params, "batch_stats": stats}
-
-
-def leaf_norms(norms: dict[str, np.ndarray], grads) -> list[tuple[str, float, float]]:
-    """(name, published, ours) gradient norms for every parameter that the published code moved."""
-    import jax
-
-    ours = {
-        path_of(p): float(np.linalg.norm(g)) for p, g in jax.tree_util.tree_leaves_with_path(grads)
-    }
-    return [(name, float(norm), ours[our_path(name)]) for name, norm in norms.items()]
 
 
 def our_path(name: str) -> str:
