@@ -13,6 +13,7 @@ from memo_jax.protocol import Task
 
 RULES = ("head", "nearest_mean")
 TOP = 5
+PAD = -1
 
 
 @flax.struct.dataclass
@@ -53,31 +54,33 @@ class Predictor:
         images = jax.ShapeDtypeStruct(shape, np.uint8, sharding=parallel.sharded(mesh))
         self._forward = jax.jit(forward).lower(variables, images).compile()
 
-    def __call__(self, variables: Variables, images, rows: np.ndarray):
-        """Yields (rows of this batch int `[n]`, features `[n, D]`, logits `[n, K]`).
+    def __call__(self, variables: Variables, images: jax.Array, rows: np.ndarray):
+        """Yields (rows int `[B]`, -1 where filled up; features `[B, D]`; logits `[B, K]`).
 
         images: uint8 `[N, H, W, C]` on the device; rows: which of them, int on the host.
         """
         for start in range(0, len(rows), self.batch):
             part = rows[start : start + self.batch]
-            padded = np.pad(part, (0, self.batch - len(part)))
-            batch = jax.device_put(jnp.take(images, padded, axis=0), parallel.sharded(self._mesh))
-            features, logits = self._forward(variables, batch)
-            yield part, features[: len(part)], logits[: len(part)]
+            part = np.pad(part, (0, self.batch - len(part)), constant_values=PAD)
+            batch = jnp.take(images, np.maximum(part, 0), axis=0)
+            batch = jax.device_put(batch, parallel.sharded(self._mesh))
+            yield part, *self._forward(variables, batch)
 
-    def features(self, variables: Variables, images, rows: np.ndarray) -> jax.Array:
+    def features(self, variables: Variables, images: jax.Array, rows: np.ndarray) -> jax.Array:
         """Features `[len(rows), D]` of those images."""
-        return jnp.concatenate([f for _, f, _ in self(variables, images, rows)])
+        batches = [features for _, features, _ in self(variables, images, rows)]
+        return jnp.concatenate(batches)[: len(rows)]
 
 
 @jax.jit
-def _count(counts: Counts, scores: jax.Array, labels: jax.Array) -> Counts:
-    """Adds a batch; scores `[R, B, K]`, labels int `[B]`."""
-    num_classes = scores.shape[-1]
-    best = jax.lax.top_k(scores, min(TOP, num_classes))[1]
+def _count(counts: Counts, features, logits, means, labels) -> Counts:
+    """Adds a batch: features `[B, D]`, logits `[B, K]`, labels int `[B]`, -1 where filled up."""
+    scores = jnp.stack([logits, exemplars.nearest_mean_scores(features, means)])
+    best = jax.lax.top_k(scores, min(TOP, logits.shape[1]))[1]
     hits = (best == labels[None, :, None]).any(axis=2).sum(axis=1, dtype=jnp.int32)
-    rule = jnp.arange(len(scores))[:, None]
-    confusion = counts.confusion.at[rule, labels[None], best[:, :, 0]].add(1)
+    real = (labels != PAD).astype(jnp.int32)
+    rule = jnp.arange(len(RULES))[:, None]
+    confusion = counts.confusion.at[rule, jnp.maximum(labels, 0)[None], best[:, :, 0]].add(real)
     return Counts(confusion, counts.top + hits)
 
 
@@ -97,8 +100,8 @@ def count(
     rows = np.flatnonzero(labels < task.num_seen)
     counts = Counts.zero(task.num_seen)
     for part, features, logits in predict(variables, images, rows):
-        scores = jnp.stack([logits, exemplars.nearest_mean_scores(features, means)])
-        counts = _count(counts, scores, labels[part])
+        targets = np.where(part == PAD, PAD, labels[part]).astype(np.int32)
+        counts = _count(counts, features, logits, means, targets)
     return jax.tree.map(np.asarray, counts)
 
 

@@ -130,26 +130,40 @@ def refresh(
     quota = shares(size, task.num_seen, allocation)
     kept = [np.flatnonzero(labels == c)[: quota[c]] for c in range(task.first)]
     rows = [np.flatnonzero(labels == c) for c in range(task.first, task.stop)]
-    picked = _select(features, rows, quota[task.first :], SELECTIONS[selection])
+    picked = _select(features, rows, quota[task.first :], selection)
     source = np.concatenate([*kept, *picked]).astype(np.int32)
     empty = size - len(source)
     source = np.pad(source, (0, empty))
     filled = np.arange(size) < size - empty
-    images = jnp.where(
-        filled[:, None, None, None], jnp.take(pool.images, source, axis=0), jnp.uint8(0)
-    )
+    images, features = _gather(pool.images, features, source, filled)
     memory = Memory(images, np.where(filled, labels[source], EMPTY).astype(np.int32))
-    return parallel.place(memory, sharding), jnp.take(features, source, axis=0)
+    return parallel.place(memory, sharding), features
 
 
-def _select(features: jax.Array, rows: list[np.ndarray], quota: np.ndarray, select) -> list:
+def _select(
+    features: jax.Array, rows: list[np.ndarray], quota: np.ndarray, selection: str
+) -> list[np.ndarray]:
     """Picks for all new classes at once: classes are padded to one size and run side by side."""
     longest = max(len(r) for r in rows)
     wanted = int(min(longest, quota.max()))
     index = np.stack([np.pad(r, (0, longest - len(r))) for r in rows])
     valid = np.stack([np.arange(longest) < len(r) for r in rows])
-    picks = jax.vmap(lambda i, v: select(jnp.take(features, i, axis=0), wanted, v))(index, valid)
-    return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, np.asarray(picks), quota)]
+    picks = np.asarray(_pick(features, index, valid, wanted, selection))
+    return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, picks, quota)]
+
+
+@functools.partial(jax.jit, static_argnames=("m", "selection"))
+def _pick(features, index, valid, m: int, selection: str) -> jax.Array:
+    """m picks for each class: index int and valid bool `[classes, n]` -> places in `n`."""
+    select = SELECTIONS[selection]
+    return jax.vmap(lambda rows, real: select(features[rows], m, real))(index, valid)
+
+
+@jax.jit
+def _gather(images: jax.Array, features: jax.Array, source, filled) -> tuple[jax.Array, jax.Array]:
+    """Images (black where not filled) and features at `source` int `[M]`."""
+    kept = jnp.where(filled[:, None, None, None], images[source], jnp.uint8(0))
+    return kept, features[source]
 
 
 @functools.partial(jax.jit, static_argnames="num_classes")

@@ -28,7 +28,6 @@ from memo_jax.logging import RunLog, TaskProgress, say
 from memo_jax.network import Variables
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task
-from memo_jax.randomness import key_for
 
 
 def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
@@ -138,7 +137,7 @@ class _Run:
         grown = self.plan.net.expand(
             learner.variables,
             task,
-            key_for(config.seed, task.index, "init"),
+            config.seed,
             self.plan.options.block_init,
         )
         problem = self.problem(learner, grown, task)

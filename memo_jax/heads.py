@@ -2,15 +2,16 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-Head = dict[str, jax.Array]
+Head = dict[str, jax.Array | np.ndarray]
 
 
-def init_linear(key: jax.Array, num_features: int, num_classes: int) -> Head:
+def init_linear(rng: np.random.Generator, num_features: int, num_classes: int) -> Head:
     """A fresh head: kernel U(-b, b) with b = sqrt(3 / features), zero bias."""
     bound = (3.0 / num_features) ** 0.5
-    kernel = jax.random.uniform(key, (num_features, num_classes), minval=-bound, maxval=bound)
-    return {"kernel": kernel, "bias": jnp.zeros(num_classes)}
+    kernel = rng.uniform(-bound, bound, (num_features, num_classes)).astype(np.float32)
+    return {"kernel": kernel, "bias": np.zeros(num_classes, np.float32)}
 
 
 def apply(head: Head, features: jax.Array) -> jax.Array:
@@ -18,12 +19,13 @@ def apply(head: Head, features: jax.Array) -> jax.Array:
     return features.astype(jnp.float32) @ head["kernel"] + head["bias"]
 
 
-def widen(head: Head, num_features: int, num_classes: int, key: jax.Array) -> Head:
+def widen(head: Head, num_features: int, num_classes: int, rng: np.random.Generator) -> Head:
     """Grows a head: old weights keep their place, new rows and columns are fresh."""
     rows, columns = head["kernel"].shape
-    fresh = init_linear(key, num_features, num_classes)
-    kernel = fresh["kernel"].at[:rows, :columns].set(head["kernel"])
-    return {"kernel": kernel, "bias": fresh["bias"].at[:columns].set(head["bias"])}
+    grown = init_linear(rng, num_features, num_classes)
+    grown["kernel"][:rows, :columns] = head["kernel"]
+    grown["bias"][:columns] = head["bias"]
+    return grown
 
 
 def align(head: Head, num_old: int) -> Head:

@@ -20,7 +20,7 @@ from memo_jax import heads
 from memo_jax.backbones import base
 from memo_jax.errors import UserError, near
 from memo_jax.protocol import Task
-from memo_jax.randomness import fold
+from memo_jax.randomness import generator_for
 
 Variables = dict
 GROWS = ("nothing", "last_stage", "backbone")
@@ -54,43 +54,48 @@ class Network:
     def block_units(self) -> base.Units:
         return self.backbone.units[self.cut :]
 
-    def init(self, task: Task, key: jax.Array) -> Variables:
+    def expand(
+        self, variables: Variables | None, task: Task, seed: int, block_init: str = "previous"
+    ) -> Variables:
+        """The network for `task`, grown from that of the task before (None for the base task).
+
+        A growing network gets one more block, a copy of the previous one with its statistics or
+        a fresh one (`block_init`), and a fresh auxiliary head; the head is widened. Leaves may be
+        shared with `variables` and be NumPy arrays; fresh ones are drawn at (seed, task).
+        """
+        if variables is None:
+            return self._base(task, seed)
+        params, stats = dict(variables["params"]), dict(variables["batch_stats"])
+        rng = generator_for(seed, task.index, "heads")
+        if self.grows:
+            block, block_stats = (
+                (params["blocks"][-1], stats["blocks"][-1])
+                if block_init == "previous"
+                else self._fresh_block(seed, task)
+            )
+            params["blocks"] = (*params["blocks"], block)
+            stats["blocks"] = (*stats["blocks"], block_stats)
+            params["aux_head"] = heads.init_linear(rng, self.backbone.feature_dim, task.num_new + 1)
+        width = self.backbone.feature_dim * len(params["blocks"])
+        params["head"] = heads.widen(params["head"], width, task.num_seen, rng)
+        return {"params": params, "batch_stats": stats}
+
+    def _base(self, task: Task, seed: int) -> Variables:
         """The network of the base task: trunk, one block, a head for its classes."""
         trunk, trunk_stats = base.init(
-            self.trunk_units, self.image_shape, fold(key, "backbone"), self.backbone.kernel_init
+            self.trunk_units, self.image_shape, self.backbone.kernel_init, seed, task.index
         )
-        block, block_stats = self._fresh_block(fold(key, "backbone"))
-        head = heads.init_linear(fold(key, "head"), self.backbone.feature_dim, task.num_seen)
+        block, block_stats = self._fresh_block(seed, task)
+        rng = generator_for(seed, task.index, "heads")
+        head = heads.init_linear(rng, self.backbone.feature_dim, task.num_seen)
         return {
             "params": {"trunk": trunk, "blocks": (block,), "head": head},
             "batch_stats": {"trunk": trunk_stats, "blocks": (block_stats,)},
         }
 
-    def expand(
-        self, variables: Variables | None, task: Task, key: jax.Array, block_init: str = "previous"
-    ) -> Variables:
-        """The network for `task`, grown from that of the task before (None for the base task).
-
-        A growing network gets one more block, a copy of the previous one with its statistics or
-        a fresh one (`block_init`), and a fresh auxiliary head; the head is widened.
-        """
-        if variables is None:
-            return self.init(task, key)
-        params, stats = dict(variables["params"]), dict(variables["batch_stats"])
-        if self.grows:
-            block, block_stats = (
-                (params["blocks"][-1], stats["blocks"][-1])
-                if block_init == "previous"
-                else self._fresh_block(fold(key, "backbone"))
-            )
-            params["blocks"] = (*params["blocks"], block)
-            stats["blocks"] = (*stats["blocks"], block_stats)
-            params["aux_head"] = heads.init_linear(
-                fold(key, "aux_head"), self.backbone.feature_dim, task.num_new + 1
-            )
-        width = self.backbone.feature_dim * len(params["blocks"])
-        params["head"] = heads.widen(params["head"], width, task.num_seen, fold(key, "head"))
-        return {"params": params, "batch_stats": stats}
+    def _fresh_block(self, seed: int, task: Task) -> tuple[dict, dict]:
+        shape = base.output_shape(self.trunk_units, self.image_shape)
+        return base.init(self.block_units, shape, self.backbone.kernel_init, seed, task.index)
 
     def apply(
         self,
@@ -136,19 +141,11 @@ class Network:
         return trunk + block * (num_tasks if self.grows else 1)
 
     def abstract(self, tasks: tuple[Task, ...]) -> Variables:
-        """Shapes and types of the variables after `tasks`, without computing anything."""
-
-        def grow() -> Variables:
-            variables = None
-            for task in tasks:
-                variables = self.expand(variables, task, jax.random.key(0))
-            return variables
-
-        return jax.eval_shape(grow)
-
-    def _fresh_block(self, key: jax.Array) -> tuple[dict, dict]:
-        shape = base.output_shape(self.trunk_units, self.image_shape)
-        return base.init(self.block_units, shape, key, self.backbone.kernel_init)
+        """Shapes and types of the variables after `tasks`."""
+        variables = None
+        for task in tasks:
+            variables = self.expand(variables, task, seed=0)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), variables)
 
 
 def build(

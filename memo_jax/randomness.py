@@ -15,20 +15,16 @@ def _word(part: int | str) -> int:
 
 def key_for(seed: int, *address: int | str) -> jax.Array:
     """A JAX key for an address such as `(task, "augment", epoch)`."""
-    return fold(jax.random.key(seed), *address)
-
-
-def fold(key: jax.Array, *address: int | str) -> jax.Array:
-    """Descends from `key` along an address."""
+    key = jax.random.key(seed)
     for part in address:
         key = jax.random.fold_in(key, _word(part))
     return key
 
 
-def permutation(n: int, seed: int, *address: int | str) -> np.ndarray:
-    """A permutation of 0..n-1 on the host, int `[n]`.
+def generator_for(seed: int, *address: int | str) -> np.random.Generator:
+    """A NumPy generator for an address: what is drawn on the host, once per epoch or task.
 
-    NumPy, because a compiled one would be compiled anew for every size of a task.
+    Initial weights and orders come from here: a jitted draw is compiled anew for every shape, and
+    NumPy's streams do not change between releases of JAX.
     """
-    words = [seed % 2**32, *(_word(part) for part in address)]
-    return np.random.default_rng(words).permutation(n)
+    return np.random.default_rng([seed % 2**32, *(_word(part) for part in address)])

@@ -15,7 +15,7 @@ from memo_jax.errors import UserError
 from memo_jax.exemplars import Pool
 from memo_jax.network import Network, Variables
 from memo_jax.optimizers import Schedule, sgd
-from memo_jax.randomness import key_for, permutation
+from memo_jax.randomness import generator_for, key_for
 
 PAD = -1
 
@@ -157,11 +157,11 @@ def _terms(problem: Problem, variables: Variables) -> list[str]:
 
 
 def epoch_indices(problem: Problem, pool: Pool, epoch: int) -> np.ndarray:
-    """Which images of the pool each step of an epoch reads, int32 `[steps, B]`, -1 in the last one's padding.
+    """Which images of the pool each step of an epoch reads, int32 `[steps, B]`.
 
-    Every image is visited once.
+    Every image is visited once; the last step is filled up with -1.
     """
-    order = permutation(pool.size, problem.seed, problem.task, "order", epoch)
+    order = generator_for(problem.seed, problem.task, "order", epoch).permutation(pool.size)
     steps = problem.steps_per_epoch(pool)
     indices = np.full(steps * problem.batch_size, PAD, np.int32)
     indices[: len(order)] = order

@@ -6,17 +6,20 @@ network are two parts of the same dictionary and the same seed gives them the sa
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from memo_jax.randomness import fold
+from memo_jax.randomness import generator_for
 
 Tree = dict
 Units = tuple[tuple[str, nn.Module], ...]
 """(name, module called as `module(x, train, mask)`), in running order."""
+KernelInit = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Backbone:
     units: Units
     cuts: Mapping[str, int]
     feature_dim: int
-    kernel_init: Callable[[jax.Array, tuple[int, ...]], jax.Array]
+    kernel_init: KernelInit
     min_size: int = 1
 
 
@@ -53,29 +56,29 @@ def output_shape(units: Units, in_shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def init(
-    units: Units, in_shape: tuple[int, ...], key: jax.Array, kernel_init: Callable
+    units: Units, in_shape: tuple[int, ...], kernel_init: KernelInit, seed: int, *address: int | str
 ) -> tuple[Tree, Tree]:
-    """Fresh (parameters, statistics) of `units` for examples of `in_shape`.
+    """Fresh (parameters, statistics) of `units` for examples of `in_shape`, as NumPy arrays.
 
     Only shapes are taken from Flax, whose own `init` runs the network and is slow on CPU. The
-    draws depend on key, unit name and leaf, not on where the backbone is cut.
+    draws depend on seed, address, unit name and leaf, not on where the backbone is cut.
     """
     params, stats = {}, {}
     for name, module in units:
         in_shape, shapes = _shapes(module, in_shape)
-        params[name] = _fill(shapes.get("params", {}), fold(key, name), kernel_init)
-        stats[name] = _fill(shapes.get("batch_stats", {}), key, kernel_init)
+        fill = functools.partial(_fill, kernel_init, (seed, *address, name))
+        params[name] = jax.tree_util.tree_map_with_path(fill, shapes.get("params", {}))
+        stats[name] = jax.tree_util.tree_map_with_path(fill, shapes.get("batch_stats", {}))
     return params, stats
 
 
-def _fill(shapes: Tree, key: jax.Array, kernel_init: Callable) -> Tree:
-    def leaf(path, shape):
-        kind = path[-1].key
-        if kind == "kernel":
-            return kernel_init(fold(key, jax.tree_util.keystr(path)), shape.shape)
-        return jnp.full(shape.shape, {"scale": 1.0, "var": 1.0, "bias": 0.0, "mean": 0.0}[kind])
-
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
+def _fill(kernel_init: KernelInit, address: tuple, path: tuple, leaf) -> np.ndarray:
+    kind = path[-1].key
+    if kind == "kernel":
+        rng = generator_for(*address, jax.tree_util.keystr(path))
+        return kernel_init(rng, leaf.shape).astype(np.float32)
+    value = {"scale": 1.0, "var": 1.0, "bias": 0.0, "mean": 0.0}[kind]
+    return np.full(leaf.shape, value, np.float32)
 
 
 def run(

@@ -7,6 +7,7 @@ May be cut after the stem, after any residual block (`b1`, `b2`, ...) and after 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memo_jax.backbones.base import Backbone, GlobalPool
 from memo_jax.backbones.layers import BatchNorm, conv
@@ -15,10 +16,10 @@ DEPTHS = (8, 14, 20, 26, 32, 44, 56, 110)
 WIDTHS = (16, 32, 64)
 
 
-def kernel_init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def kernel_init(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """N(0, 2 / (k * k * out)), as He et al. and the published code; shape `[k, k, in, out]`."""
     height, width, _, out = shape
-    return jax.random.normal(key, shape) * (2.0 / (height * width * out)) ** 0.5
+    return rng.standard_normal(shape) * (2.0 / (height * width * out)) ** 0.5
 
 
 class Stem(nn.Module):
