@@ -13,7 +13,7 @@ Tree = dict
 
 def path_of(key_path: tuple) -> str:
     """A leaf's address as text: `blocks/1/stage3_block0/conv_a/kernel`."""
-    return "/".join(str(getattr(k, "key", getattr(k, "idx", k))) for k in key_path)
+    return jax.tree_util.keystr(key_path, simple=True, separator="/")
 
 
 def mask(params: Tree, patterns: tuple[str, ...]) -> Tree:

@@ -256,7 +256,7 @@ def _check_finite(state: TrainState, task: int, steps: int) -> None:
     if bad >= 0:
         epoch, step = divmod(bad, steps)
         raise UserError(
-            f"the loss was not finite in task {task}, epoch {epoch + 1}, step {step + 1}: training "
-            f"stopped and the last good checkpoint is kept; lower the learning rate "
+            f"the loss was not finite in task {task + 1}, epoch {epoch + 1}, step {step + 1}; "
+            f"training stopped and the last good checkpoint is kept: lower the learning rate "
             f"(--config.schedule.learning_rate) or look at the data"
         )

@@ -1,0 +1,73 @@
+"""Bad input: one clear line before any work, exit code 2, nothing written or lost."""
+
+import pathlib
+
+import pytest
+
+DIGITS = "--config=configs/digits_b0i2.py"
+
+# arguments after the config file -> what the line must name
+MISTAKES = {
+    "misspelt field": (["--config.schedule.bach_size=2"], ["bach_size", "batch_size"]),
+    "misspelt section": (["--config.protocl.base=2"], ["protocl", "protocol"]),
+    "wrong type": (["--config.seed=two"], ["seed", "two"]),
+    "stray word": (["cifar"], ["cifar", "--config.NAME=VALUE"]),
+    "unknown flag": (["--wrkdir=x"], ["wrkdir"]),
+    "unknown backbone": (["--config.backbone.name=resnet33"], ["resnet33", "resnet32"]),
+    "unknown cut": (["--config.backbone.cut=memo-4"], ["memo-4", "memo-2", "b1"]),
+    "unknown method": (["--config.method.name=mem"], ["'mem'", "memo"]),
+    "unknown dataset": (["--config.dataset.name=digit"], ["'digit'", "digits"]),
+    "unknown schedule": (["--config.schedule.name=papr"], ["papr", "paper", "cosine"]),
+    "too many base classes": (["--config.protocol.base=11"], ["11", "10"]),
+    "no increment": (["--config.protocol.increment=0"], ["increment", "0"]),
+    "budget below one per class": (["--config.memory.exemplars=9"], ["9", "10 classes"]),
+    "two budgets": (["--config.memory.total_mb=3.5"], ["exemplars", "total_mb"]),
+    "batch of nothing": (["--config.schedule.batch_size=0"], ["batch_size", "0"]),
+    "no epochs": (["--config.schedule.base_epochs=0"], ["epoch", "0"]),
+    "unwritable folder": (["--workdir=/dev/null/run"], ["/dev/null/run", "--workdir"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_one_line_names_the_mistake_and_the_remedy(mistake, launch, tmp_path):
+    args, named = MISTAKES[mistake]
+    if not any(arg.startswith("--workdir") for arg in args):
+        args = [*args, f"--workdir={tmp_path / 'run'}"]
+    done = launch(DIGITS, *args)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    for word in named:
+        assert word in lines[0], lines[0]
+    assert not list(tmp_path.rglob("checkpoints")), "work was begun"
+
+
+def test_missing_config_and_missing_file(launch):
+    none = launch()
+    assert none.returncode == 2 and "--config" in none.stderr and "Traceback" not in none.stderr
+    absent = launch("--config=configs/cifar_b0i11.py")
+    assert absent.returncode == 2 and "configs/cifar_b0i11.py" in absent.stderr
+    assert "Traceback" not in absent.stderr
+
+
+def test_missing_data_is_told_at_once(launch, tmp_path):
+    empty = tmp_path / "empty"
+    done = launch(
+        "--config=configs/cifar_b0i10.py",
+        f"--config.dataset.path={empty}",
+        "--config.dataset.source=local",
+        f"--workdir={tmp_path / 'run'}",
+    )
+    assert done.returncode == 2
+    assert "cifar-100-python" in done.stderr and str(empty) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_a_folder_of_unknown_checkpoints_is_not_touched(launch, tmp_path):
+    (tmp_path / "checkpoints" / "task_000").mkdir(parents=True)
+    done = launch(DIGITS, f"--workdir={tmp_path}")
+    assert done.returncode == 2 and "config.json" in done.stderr
+    assert list(pathlib.Path(tmp_path).rglob("*")) == [
+        tmp_path / "checkpoints",
+        tmp_path / "checkpoints" / "task_000",
+    ]

@@ -1,0 +1,180 @@
+"""Layers against NumPy (BatchNorm as PyTorch's) and convolutions against those of XLA."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from memo_jax import backbones, network, parallel
+from memo_jax.backbones import base, convolution
+from memo_jax.backbones.layers import BatchNorm, conv
+from memo_jax.protocol import Task
+
+# ---- batch normalisation
+
+
+def normalised(x, mean, var, scale, bias) -> np.ndarray:
+    return (x.astype(np.float64) - mean) / np.sqrt(var + 1e-5) * scale + bias
+
+
+@pytest.fixture
+def batch_norm() -> tuple[np.ndarray, dict, dict]:
+    """A small batch `[3, 2, 2, 5]`, in which the unbiased variance differs by 1/11; variables."""
+    draws = np.random.RandomState(0)
+    x = (3 + 2 * draws.randn(3, 2, 2, 5)).astype(np.float32)
+    params = {"scale": 1 + draws.rand(5), "bias": draws.rand(5)}
+    stats = {"mean": draws.rand(5), "var": 1 + draws.rand(5)}
+    return x, *jax.tree.map(lambda leaf: leaf.astype(np.float32), (params, stats))
+
+
+def test_in_training_the_batch_is_normalised_and_statistics_move_to_the_unbiased(batch_norm):
+    x, params, stats = batch_norm
+    out, moved = BatchNorm().apply(
+        {"params": params, "batch_stats": stats}, x, True, mutable=["batch_stats"]
+    )
+    values = x.astype(np.float64).reshape(12, 5)
+    mean, biased, unbiased = values.mean(0), values.var(0), values.var(0, ddof=1)
+    expected = normalised(x, mean, biased, params["scale"], params["bias"])
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    after = moved["batch_stats"]
+    np.testing.assert_allclose(after["mean"], 0.9 * stats["mean"] + 0.1 * mean, rtol=1e-5)
+    np.testing.assert_allclose(after["var"], 0.9 * stats["var"] + 0.1 * unbiased, rtol=1e-5)
+    # The biased variance would have been told apart.
+    assert (np.abs(0.1 * (unbiased - biased)) > 1e-2).all()
+
+
+def test_in_inference_the_running_statistics_are_used_and_kept(batch_norm):
+    x, params, stats = batch_norm
+    out, moved = BatchNorm().apply(
+        {"params": params, "batch_stats": stats}, x, False, mutable=["batch_stats"]
+    )
+    expected = normalised(x, stats["mean"], stats["var"], params["scale"], params["bias"])
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, moved["batch_stats"], stats)
+
+
+# ---- padded batches
+
+
+@pytest.fixture(scope="module")
+def resnet8():
+    """(apply(images, mask) in training mode, four images)."""
+    net = network.build(backbones.get("resnet8"), (8, 8, 3), "memo", "last_stage")
+    variables = net.expand(None, Task(0, 0, 3), seed=0)
+    training = {
+        "trunk": dict.fromkeys(dict(net.trunk_units), True),
+        "blocks": (dict.fromkeys(dict(net.block_units), True),),
+    }
+    apply = functools.partial(net.apply, variables, training=training)
+    return jax.jit(apply), np.random.RandomState(0).rand(4, 8, 8, 3).astype(np.float32)
+
+
+def test_a_padded_batch_gives_the_outputs_and_statistics_of_the_unpadded_one(resnet8):
+    apply, images = resnet8
+    expected, expected_stats = apply(images)
+    rubbish = 9 * np.random.RandomState(1).rand(3, 8, 8, 3).astype(np.float32)
+    padded = np.concatenate([rubbish[:1], images[:2], rubbish[1:], images[2:]])
+    mask = np.array([0, 1, 1, 0, 0, 1, 1], np.float32)
+    outputs, stats = apply(padded, mask=jnp.asarray(mask))
+    real = mask == 1
+    np.testing.assert_allclose(outputs.features[real], expected.features, atol=1e-5)
+    np.testing.assert_allclose(outputs.logits[real], expected.logits, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), stats, expected_stats)
+    # Without the mask the filling would have been seen.
+    unmasked, _ = apply(padded, mask=jnp.ones(7))
+    assert np.abs(unmasked.features[real] - expected.features).max() > 0.01
+
+
+def test_units_that_are_not_named_run_in_inference_mode_and_keep_their_statistics():
+    backbone = backbones.get("resnet8")
+    units = backbone.units[:3]
+    params, stats = base.init(units, (8, 8, 3), backbone.kernel_init, 0)
+    x = jnp.asarray(np.random.RandomState(0).rand(2, 8, 8, 3), jnp.float32)
+    _, after = base.run(units, params, stats, x, {"stage1_block0": True}, None)
+    for name, _ in units:
+        pairs = list(zip(jax.tree.leaves(stats[name]), jax.tree.leaves(after[name])))
+        assert pairs
+        moved = [not np.array_equal(a, b) for a, b in pairs]
+        assert all(moved) if name == "stage1_block0" else not any(moved)
+
+
+# ---- convolutions
+
+
+def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
+    """Gradients of a weighted sum of the convolution's outputs for x and for the kernel."""
+
+    def total(x, kernel):
+        out = convolve(
+            x,
+            kernel,
+            (stride, stride),
+            [(padding, padding)] * 2,
+            dimension_numbers=convolution.LAYOUT,
+        )
+        return (out * weights).sum()
+
+    return jax.grad(total, argnums=(0, 1)), (x, kernel)
+
+
+@pytest.mark.parametrize(("batch", "groups"), [(6, 3), (7, 1)])
+@pytest.mark.parametrize(("window", "padding"), [(3, 0), (3, 1), (1, 0)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_are_those_of_the_plain_convolution(
+    stride, window, padding, batch, groups, monkeypatch
+):
+    draws = np.random.RandomState(0)
+    size = (7, 8)  # at stride 2 the window covers one of the sides only in part
+    x = jnp.asarray(draws.randn(batch, *size, 2), jnp.float32)
+    kernel = jnp.asarray(draws.randn(window, window, 2, 4), jnp.float32)
+    height, width = ((s + 2 * padding - window) // stride + 1 for s in size)
+    weights = jnp.asarray(draws.randn(batch, height, width, 4), jnp.float32)
+    # Two images a group.
+    monkeypatch.setattr(convolution, "POSITIONS", 2 * height * width)
+    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
+    ours, arguments = gradients(convolution.convolve, x, kernel, stride, padding, weights)
+    plain, _ = gradients(lax.conv_general_dilated, x, kernel, stride, padding, weights)
+    assert ("scan" in str(jax.make_jaxpr(ours)(*arguments))) == (groups > 1)
+    for own, expected in zip(ours(*arguments), plain(*arguments)):
+        assert own.shape == expected.shape
+        np.testing.assert_allclose(own, expected, atol=1e-5 * float(jnp.abs(expected).max()))
+
+
+@pytest.mark.parametrize("preferred", [True, False])
+def test_the_layer_uses_it_only_where_it_is_faster(preferred, monkeypatch):
+    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: preferred)
+    x, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 4))
+
+    def layer(x, kernel):
+        return conv(4, 3, 2, padding=1).apply({"params": {"kernel": kernel}}, x)
+
+    assert ("custom_vjp" in str(jax.make_jaxpr(layer)(x, kernel))) == preferred
+    np.testing.assert_array_equal(
+        layer(x, kernel),
+        lax.conv_general_dilated(
+            x, kernel, (2, 2), [(1, 1), (1, 1)], dimension_numbers=convolution.LAYOUT
+        ),
+    )
+
+
+def test_grouped_convolutions_are_left_to_xla(monkeypatch):
+    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
+    draws = np.random.RandomState(0)
+    x = draws.randn(2, 5, 5, 4).astype(np.float32)
+    kernel = draws.randn(3, 3, 2, 6).astype(np.float32)
+    layer = conv(6, 3, padding=1, feature_group_count=2)
+    out = layer.apply({"params": {"kernel": kernel}}, x)
+    halves = [
+        lax.conv_general_dilated(
+            x[..., 2 * g : 2 * g + 2],
+            kernel[..., 3 * g : 3 * g + 3],
+            (1, 1),
+            [(1, 1), (1, 1)],
+            dimension_numbers=convolution.LAYOUT,
+        )
+        for g in range(2)
+    ]
+    np.testing.assert_allclose(out, np.concatenate(halves, axis=-1), atol=1e-5)
