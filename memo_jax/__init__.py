@@ -1,0 +1,17 @@
+"""memo_jax: memory-efficient class-incremental learning in JAX.
+
+A stream of tasks brings new classes; the learner sees only a task's own images and a few exemplars
+of the past, and must tell all classes apart. MEMO (Zhou et al., ICLR 2023) grows the last stage of
+its network with every task and shares the rest, so that at equal memory more room is left for
+exemplars.
+
+The map. `experiment.run` is the story: for every task it grows the network (`network`, made of
+`backbones` and `heads`), trains it (`training`, with `augment`, `losses`, `optimizers` and the mask
+of `freezing`), lets the method rectify it (`methods`), chooses exemplars (`exemplars`), evaluates
+(`evaluation`, `metrics`) and saves (`checkpoints`). `planning` turns the config into a plan before
+any work; `run_folder`, `logging`, `results` and `report` write what people read. `parallel` alone
+knows devices. A module imports only modules below it, in the order of tests/test_architecture.py.
+
+Axis letters in shapes: B batch, N examples, H W C image, D features, K classes, M exemplars,
+T tasks, R prediction rules.
+"""

@@ -71,12 +71,11 @@ class _Run:
         """Learns the tasks that are not yet done; returns the summary."""
         tasks = self.plan.tasks
         learner = self.restore()
-        self.log.resume(learner.tasks_done)
         for task in tasks[learner.tasks_done :]:
             if self.interrupts.requested:
                 self.leave(f"after task {learner.tasks_done} of {len(tasks)}")
             learner = self.learn(learner, task)
-            results.log_task(self.log, learner)
+            results.log_task(self.log, self.plan, learner)
             checkpoints.save_task(self.workdir, learner)
             summary = results.write(self.workdir, self.config, self.plan, learner)
         self.log.close()
@@ -135,10 +134,7 @@ class _Run:
         """Grows the network and trains it on the pool, going on from a rolling checkpoint."""
         config, schedule = self.config, self.plan.schedule(task)
         grown = self.plan.net.expand(
-            learner.variables,
-            task,
-            config.seed,
-            self.plan.options.block_init,
+            learner.variables, task, config.seed, self.plan.options.block_init
         )
         problem = self.problem(learner, grown, task)
         state = training.start(problem, grown, pool)
@@ -146,9 +142,10 @@ class _Run:
         if saved:
             state, spent = saved
             clock.resume(spent)
-            epochs_done = int(state.step) // problem.steps_per_epoch(pool)
-            self.log.resume(task.index, epochs_done)
+        epochs_done = int(state.step) // problem.steps_per_epoch(pool)
+        if saved:
             say(f"resuming inside task {task.index + 1}, after epoch {epochs_done}")
+        self.log.resume(task.index, epochs_done)
         clock.lap("other")
         title = f"task {task.index + 1}/{len(self.plan.tasks)}"
         with TaskProgress(title, schedule.epochs) as progress:
@@ -187,7 +184,7 @@ class _Run:
         def epoch(number: int, means: dict[str, float], state, report) -> None:
             progress.epoch(number, means)
             line = {"task": task.index, "epoch": number + 1, **means}
-            self.log.write("epoch", line, step=int(state.step))
+            self.log.write("epoch", line, step=self.plan.epochs_until(task, number + 1))
             last = number + 1 == self.plan.schedule(task).epochs
             if (number + 1) % every == 0 and not last:
                 save(state, report)

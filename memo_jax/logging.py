@@ -47,7 +47,7 @@ class RunLog:
         self._folder = workdir / "tensorboard"
         self._writer = None
 
-    def resume(self, task: int, epochs_done: int = 0) -> None:
+    def resume(self, task: int, epochs_done: int) -> None:
         """Keeps the lines of the tasks before `task` and of its first `epochs_done` epochs."""
         if not parallel.is_lead() or not self._path.exists():
             return

@@ -31,6 +31,10 @@ class Plan:
         """How `task` is trained: as the base task or as a later one."""
         return self.schedules[0 if task.is_base else 1]
 
+    def epochs_until(self, task: protocol.Task, epochs: int) -> int:
+        """Epochs of the whole run up to the first `epochs` of `task`: the axis of its curves."""
+        return sum(self.schedule(before).epochs for before in self.tasks[: task.index]) + epochs
+
 
 def check(config: ConfigDict, num_devices: int) -> None:
     """Raises UserError for what is wrong whatever the dataset holds."""

@@ -21,23 +21,22 @@ def finished(workdir: pathlib.Path) -> dict | None:
     return summary if done else None
 
 
-def log_task(log: RunLog, learner: Learner) -> None:
+def log_task(log: RunLog, plan: Plan, learner: Learner) -> None:
     """Logs and says how the task just learned went."""
-    history, task = learner.history, learner.tasks_done - 1
-    seen = history[-1]["stop"]
+    history, task = learner.history, plan.tasks[learner.tasks_done - 1]
     head, mean = (metrics.accuracy(history, rule)[-1] for rule in evaluation.RULES)
     line = {
-        "task": task,
-        "classes_seen": seen,
+        "task": task.index,
+        "classes_seen": task.num_seen,
         "head": head,
         "nearest_mean": mean,
         "top5": metrics.top5(history)[-1],
         **learner.spent,
     }
-    log.write("task", line, step=task)
+    log.write("task", line, step=plan.epochs_until(task, plan.schedule(task).epochs))
     seconds = sum(learner.spent[phase] for phase in PHASES)
     say(
-        f"task {task + 1}: {seen} classes seen, accuracy {head:.2f} % "
+        f"task {task.index + 1}: {task.num_seen} classes seen, accuracy {head:.2f} % "
         f"(nearest mean {mean:.2f} %), {seconds:.0f} s in all"
     )
 
