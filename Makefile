@@ -9,7 +9,7 @@ VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
 DEMO ?= runs/digits_b0i2/demo
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed-$(notdir $(REQUIREMENTS))
+INSTALLED := $(VENV)/.installed
 
 # The first of these that runs and is Python 3.11 or newer; a name alone says nothing.
 FIND_PYTHON = for python in "$(PYTHON)" python3 python3.13 python3.12 python3.11 python; do \
@@ -26,7 +26,7 @@ $(INSTALLED): $(REQUIREMENTS) requirements.txt requirements-dev.txt
 	  echo "expected Python 3.11 or newer, found none; install one or say make PYTHON=..." >&2; \
 	  exit 2; \
 	fi; \
-	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV) || { \
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV) || { \
 	  echo "$$python cannot make virtual environments; install its venv package" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -r $(REQUIREMENTS) -r requirements-dev.txt

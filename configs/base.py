@@ -53,8 +53,8 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 "block_init": "previous",
             },
             "memory": {
-                # The budget, one of three; the first that is set counts.
-                # Number of exemplars in all.
+                # The budget: exemplars or total_mb if one of them is set, else align_to.
+                # Number of exemplars in all; 0 counts as not set.
                 "exemplars": config_dict.placeholder(int),
                 # Megabytes (2**20 bytes) for all blocks at the end and exemplars together.
                 "total_mb": config_dict.placeholder(float),
@@ -98,4 +98,4 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 "every_epochs": 10,
             },
         }
-    )
+    ).lock()

@@ -59,10 +59,15 @@ def exemplars_within(total_mb: float, parameters: int, image_shape) -> int:
     return max(0, math.floor(left / image_bytes(image_shape)))
 
 
-def check(exemplars: int, num_classes: int) -> None:
-    """Raises UserError when the budget is below one exemplar for each class."""
+def check(exemplars: int, num_classes: int, num_images: int) -> None:
+    """Raises UserError unless each class has an exemplar and each exemplar an image."""
     if exemplars < num_classes:
         raise UserError(
             f"memory: expected at least one exemplar for each of {num_classes} classes, found a "
             f"budget of {exemplars}; raise --config.memory.exemplars or the budget it follows from"
+        )
+    if exemplars > num_images:
+        raise UserError(
+            f"memory: expected at most as many exemplars as training images ({num_images}), "
+            f"found a budget of {exemplars}; lower --config.memory.exemplars or its source"
         )

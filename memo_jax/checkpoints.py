@@ -14,9 +14,11 @@ import re
 import shutil
 
 import jax
+import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from memo_jax import parallel
+from memo_jax.errors import UserError
 from memo_jax.exemplars import Memory
 from memo_jax.freezing import path_of
 from memo_jax.learner import Learner, abstract_arrays, digest
@@ -35,12 +37,30 @@ def _folder(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def _save(path: pathlib.Path, arrays, meta: dict) -> None:
-    """Writes atomically: until it is complete the folder has another name (Orbax)."""
+    """Writes atomically: until it is complete the folder has another name (Orbax).
+
+    What is there already under this name is the same state (a damaged one was put aside) and
+    stays. Raises UserError for numbers that are not finite, so that the last good one stays too.
+    """
     if path.exists():
-        # Left by a run that found it damaged; Orbax itself would delete before it writes.
-        shutil.rmtree(path)
+        return
     flat = {path_of(p): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
+    for name, leaf in flat.items():
+        if not np.isfinite(np.asarray(leaf)).all():
+            raise UserError(
+                f"{name} holds numbers that are not finite at {path.name}, which is not saved; the "
+                f"last good checkpoint is kept: lower the learning rate or look at the data"
+            )
     ocp.save(path, flat, custom_metadata={**meta, "digest": digest(arrays)})
+
+
+def _put_aside(path: pathlib.Path, error: Damaged) -> None:
+    """Warns of a damaged checkpoint and renames it, so that nothing takes it for a good one."""
+    log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+    if parallel.is_lead():
+        aside = path.with_name(f"{path.name}.damaged")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
 
 
 def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
@@ -62,10 +82,12 @@ def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
             raise Damaged(f"{odd[0]}: expected {expected.get(odd[0])}, found {found.get(odd[0])}")
         flat = ocp.load(path, wanted)
         meta = dict(saved.custom_metadata)
-    except Damaged:
+    except (Damaged, MemoryError):
         raise
+    except PermissionError as error:
+        raise UserError(f"the checkpoint {path} cannot be read ({error.strerror})") from error
     except Exception as error:  # whatever Orbax and its storage raise on broken files
-        raise Damaged(str(error).splitlines()[0][:200] or type(error).__name__) from error
+        raise Damaged(" ".join(str(error).split())[:200] or type(error).__name__) from error
     arrays = jax.tree.unflatten(treedef, [flat[path_of(p)] for p, _ in leaves])
     if digest(arrays) != meta.get("digest"):
         raise Damaged("its arrays do not match their digest")
@@ -85,7 +107,7 @@ def save_task(workdir: pathlib.Path, learner: Learner) -> None:
     meta = {"history": list(learner.history), "spent": learner.spent}
     _save(_folder(workdir) / f"task_{learner.tasks_done - 1:03d}", learner.arrays(), meta)
     if parallel.is_lead():
-        for _, path in _found(workdir, r"rolling_(\d+)_(\d+)"):
+        for path in _folder(workdir).glob("rolling_*"):  # interrupted saves of some included
             shutil.rmtree(path)
 
 
@@ -101,7 +123,7 @@ def restore_latest(
             abstract = abstract_arrays(net, tasks[: task + 1], memory)
             arrays, meta = _load(path, abstract, mesh)
         except Damaged as error:
-            log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+            _put_aside(path, error)
             continue
         saved = Memory(**arrays["memory"])
         return Learner(arrays["variables"], saved, tuple(meta["history"]), dict(meta["spent"]))
@@ -130,5 +152,5 @@ def restore_rolling(workdir: pathlib.Path, task: Task, state, mesh):
             restored, meta = _load(path, state, mesh)
             return restored, dict(meta["spent"])
         except Damaged as error:
-            log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+            _put_aside(path, error)
     return None

@@ -37,6 +37,10 @@ class Clock:
         }
 
     def add_training(self, report: Report) -> None:
-        """Books a finished training and starts a new lap."""
+        """Books a finished training; what else happened since the last lap is "other"."""
+        before = self._last
+        self.lap("other")
         self.spent = self.with_training(report)
-        self._last = time.perf_counter()
+        self.spent["other"] -= min(
+            report.train_seconds + report.compile_seconds, self._last - before
+        )

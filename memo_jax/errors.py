@@ -14,7 +14,7 @@ def near(name: str, known: Iterable[str]) -> str:
     Returns e.g. `did you mean 'resnet32'? Known: resnet8, resnet14, ...`.
     """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {', '.join(known)}"
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from memo_jax import parallel
-from memo_jax.errors import expect_one_of
 from memo_jax.protocol import Task
 
 EMPTY = -1
@@ -96,12 +95,6 @@ SELECTIONS = {"herding": herd, "nearest": nearest}
 ALLOCATIONS = ("equal", "fill")
 
 
-def check(selection: str, allocation: str) -> None:
-    """Raises UserError for unknown names of a selection or an allocation."""
-    expect_one_of("memory.selection", selection, [*SELECTIONS])
-    expect_one_of("memory.allocation", allocation, [*ALLOCATIONS])
-
-
 def shares(size: int, num_seen: int, allocation: str) -> np.ndarray:
     """How many slots each class may fill, int `[K]`.
 
@@ -174,11 +167,12 @@ def class_means(features: jax.Array, labels: jax.Array, num_classes: int) -> jax
     """
     members = jax.nn.one_hot(labels, num_classes)
     counts = jnp.maximum(members.sum(0), 1)[:, None]
-    return normalise(members.T @ normalise(features) / counts)
+    sums = jnp.matmul(members.T, normalise(features), precision="highest")
+    return normalise(sums / counts)
 
 
 def nearest_mean_scores(features: jax.Array, means: jax.Array) -> jax.Array:
     """Minus the squared distances `[B, K]` of normalised features `[B, D]` to class means."""
     features = normalise(features)
     squares = (features**2).sum(1)[:, None] + (means**2).sum(1)[None]
-    return 2 * features @ means.T - squares
+    return 2 * jnp.matmul(features, means.T, precision="highest") - squares

@@ -38,19 +38,23 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
     """
     mesh = parallel.data_mesh()
     planning.check(config, mesh.size)
-    run_folder.claim(workdir, config)
-    finished = results.finished(workdir)
-    if finished:
-        say(f"{workdir} is finished: nothing to do")
-        results.say_all(finished, workdir)
-        return finished
-    dataset = datasets.load(config.dataset.name, config.dataset.path, config.dataset.source)
-    order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
-    dataset = dataset.in_order(order)
-    plan = planning.make(config, dataset)
-    run_folder.describe(workdir, config, planning.resolved(config, plan))
-    with Interrupts() as interrupts:
-        return _Run(config, workdir, mesh, dataset, plan, interrupts).all_tasks()
+    with run_folder.claimed(workdir, config):
+        finished = results.finished(workdir)
+        if finished:
+            say(f"{workdir} is finished: nothing to do")
+            results.say_all(finished, workdir)
+            return finished
+        dataset = datasets.load(config.dataset.name, config.dataset.path, config.dataset.source)
+        order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
+        dataset = dataset.in_order(order)
+        plan = planning.make(config, dataset)
+        run_folder.describe(workdir, config, planning.resolved(config, plan))
+        with Interrupts() as interrupts:
+            run = _Run(config, workdir, mesh, dataset, plan, interrupts)
+            try:
+                return run.all_tasks()
+            finally:
+                run.log.close()
 
 
 class _Run:
@@ -71,16 +75,21 @@ class _Run:
         """Learns the tasks that are not yet done; returns the summary."""
         tasks = self.plan.tasks
         learner = self.restore()
+        # A kill may have come between a task's checkpoint and its summary.
+        summary = self.write_summary(learner) if learner.tasks_done else None
         for task in tasks[learner.tasks_done :]:
             if self.interrupts.requested:
                 self.leave(f"after task {learner.tasks_done} of {len(tasks)}")
             learner = self.learn(learner, task)
             results.log_task(self.log, self.plan, learner)
             checkpoints.save_task(self.workdir, learner)
-            summary = results.write(self.workdir, self.config, self.plan, learner)
-        self.log.close()
+            summary = self.write_summary(learner)
         results.say_all(summary, self.workdir)
         return summary
+
+    def write_summary(self, learner: Learner) -> dict:
+        """Writes summary.json and the plot; returns the summary."""
+        return results.write(self.workdir, self.config, self.plan, learner)
 
     def restore(self) -> Learner:
         """The learner as far as it got, or one that has learned nothing."""
@@ -179,6 +188,7 @@ class _Run:
         every = self.config.checkpoints.every_epochs
 
         def save(state: training.TrainState, report: training.Report) -> None:
+            self.log.flush()
             checkpoints.save_rolling(self.workdir, task, state, clock.with_training(report))
 
         def epoch(number: int, means: dict[str, float], state, report) -> None:
@@ -193,7 +203,6 @@ class _Run:
 
     def leave(self, where: str) -> None:
         """Everything is saved: says so and stops."""
-        self.log.close()
         number = self.interrupts.requested
         line = f"stopped by {number.name} {where}; saved, the same command goes on from there"
         raise Interrupted(line, number)

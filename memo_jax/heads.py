@@ -16,7 +16,9 @@ def init_linear(rng: np.random.Generator, num_features: int, num_classes: int) -
 
 def apply(head: Head, features: jax.Array) -> jax.Array:
     """Logits `[B, K]` of features `[B, D]`, in float32 whatever the features are."""
-    return features.astype(jnp.float32) @ head["kernel"] + head["bias"]
+    # "highest", because accelerators would otherwise round the factors of a float32 product.
+    features = features.astype(jnp.float32)
+    return jnp.matmul(features, head["kernel"], precision="highest") + head["bias"]
 
 
 def widen(head: Head, num_features: int, num_classes: int, rng: np.random.Generator) -> Head:

@@ -16,12 +16,15 @@ class Interrupts:
         return self
 
     def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._restore()
 
     def _note(self, number: int, _) -> None:
         self.requested = signal.Signals(number)
-        signal.signal(number, self._before[number])
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 class Interrupted(Exception):

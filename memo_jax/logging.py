@@ -79,6 +79,11 @@ class RunLog:
             if isinstance(value, float):
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
 
+    def flush(self) -> None:
+        """Makes sure that what was written survives a kill."""
+        if self._writer is not None:
+            self._writer.flush()
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()

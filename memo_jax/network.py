@@ -23,7 +23,6 @@ from memo_jax.protocol import Task
 from memo_jax.randomness import generator_for
 
 Variables = dict
-GROWS = ("nothing", "last_stage", "backbone")
 
 
 class Outputs(NamedTuple):

@@ -1,6 +1,7 @@
 """Learning-rate schedules and the optimizer, as Optax transformations."""
 
 import dataclasses
+import math
 
 import jax
 import optax
@@ -25,12 +26,31 @@ class Schedule:
     kind: str = "steps"
 
     def __post_init__(self):
+        """Raises UserError for settings that make no schedule."""
         if self.kind not in ("steps", "cosine"):
             raise UserError(f"schedule: expected kind 'steps' or 'cosine', found {self.kind!r}")
-        if self.epochs < 1:
-            raise UserError(f"schedule: expected at least 1 epoch, found {self.epochs}")
-        if not self.learning_rate > 0:
-            raise UserError(f"schedule: expected a learning rate > 0, found {self.learning_rate}")
+        _expect(self.epochs, "epochs", int, 1)
+        _expect(self.learning_rate, "learning_rate", float, 1e-30)
+        _expect(self.weight_decay, "weight_decay", float, 0)
+        for milestone in self.milestones:
+            _expect(milestone, "milestones", int, 1)
+        rising = sorted(set(self.milestones)) == list(self.milestones)
+        if not rising or max(self.milestones, default=0) >= self.epochs:
+            raise UserError(
+                f"schedule: expected rising milestones below {self.epochs} epochs, found "
+                f"{self.milestones}; set milestones that fit the epochs"
+            )
+        if self.kind == "cosine" and self.milestones:
+            raise UserError(
+                f"schedule: a cosine has no milestones, found {self.milestones}; "
+                f"leave them out or choose another schedule.name"
+            )
+
+
+def _expect(value, name: str, kind: type, least: float) -> None:
+    fits = isinstance(value, (int, kind)) and not isinstance(value, bool)
+    if not (fits and least <= value < math.inf):
+        raise UserError(f"schedule: expected {name} of at least {least:g}, found {value!r}")
 
 
 def learning_rate(schedule: Schedule, steps_per_epoch: int) -> optax.Schedule:

@@ -35,6 +35,11 @@ def is_lead() -> bool:
     return jax.process_index() == 0
 
 
+def num_processes() -> int:
+    """How many processes (hosts) work together."""
+    return jax.process_count()
+
+
 def prefers_scan() -> bool:
     """Whether many steps should run in one `lax.scan`.
 

@@ -1,6 +1,8 @@
 """From the config to a plan: every name looked up, every number known, before any work."""
 
 import dataclasses
+import logging
+import math
 
 from ml_collections import ConfigDict
 
@@ -9,6 +11,8 @@ from memo_jax.datasets import Dataset
 from memo_jax.errors import UserError, expect_one_of
 from memo_jax.methods import base as method_base
 from memo_jax.optimizers import Schedule
+
+log = logging.getLogger("memo_jax")
 
 TRUNK_LEARNS_UP_TO = 20
 """Base classes up to which train_trunk "auto" lets the trunk learn (the paper's threshold)."""
@@ -36,27 +40,70 @@ class Plan:
         return sum(self.schedule(before).epochs for before in self.tasks[: task.index]) + epochs
 
 
+NUMBERS = {
+    "seed": (0, 2**32 - 1),
+    "protocol.class_order_seed": (0, 2**32 - 1),
+    "protocol.base": (0, None),
+    "protocol.increment": (1, None),
+    "method.alpha_aux": (0, None),
+    "memory.base_exemplars": (0, None),
+    "schedule.batch_size": (1, None),
+    "train.eval_batch_size": (1, None),
+    "checkpoints.every_epochs": (1, None),
+}
+"""Settings that must be numbers: the least and, where there is one, the greatest value."""
+
+
 def check(config: ConfigDict, num_devices: int) -> None:
     """Raises UserError for what is wrong whatever the dataset holds."""
-    expect_one_of("dataset.name", config.dataset.name, datasets.names())
-    augment.get(config.dataset.augment)
-    backbones.get(config.backbone.name)
-    methods.get(config.method.name)
-    exemplars.check(config.memory.selection, config.memory.allocation)
-    expect_one_of("method.train_trunk", config.method.train_trunk, ("auto", "true", "false"))
-    expect_one_of("method.block_init", config.method.block_init, ("previous", "fresh"))
-    expect_one_of("schedule.name", config.schedule.name, method_base.SCHEDULES)
-    expect_one_of("train.loop", config.train.loop, LOOPS)
+    for field, (least, most) in NUMBERS.items():
+        _expect_number(field, _get(config, field), least, math.inf if most is None else most)
+    names = {
+        "dataset.name": datasets.names(),
+        "dataset.augment": augment.AUGMENTATIONS,
+        "backbone.name": backbones.builders(),
+        "method.name": methods.names(),
+        "method.train_trunk": ("auto", "true", "false"),
+        "method.block_init": ("previous", "fresh"),
+        "memory.align_to": methods.names(),
+        "memory.selection": exemplars.SELECTIONS,
+        "memory.allocation": exemplars.ALLOCATIONS,
+        "schedule.name": method_base.SCHEDULES,
+        "train.loop": LOOPS,
+    }
+    for field, known in names.items():
+        expect_one_of(field, _get(config, field), known)
     batch = config.schedule.batch_size
-    if batch < 1 or batch % num_devices:
+    if batch % num_devices:
         raise UserError(
-            f"schedule.batch_size: expected a positive multiple of the {num_devices} devices, "
+            f"schedule.batch_size: expected a multiple of the {num_devices} devices, "
             f"found {batch}; set --config.schedule.batch_size"
         )
-    for field in ("train.eval_batch_size", "checkpoints.every_epochs"):
-        section, name = field.split(".")
-        if config[section][name] < 1:
-            raise UserError(f"{field}: expected at least 1, found {config[section][name]}")
+    if config.memory.exemplars:
+        _expect_number("memory.exemplars", config.memory.exemplars, 1, math.inf)
+    if config.memory.total_mb is not None:
+        _expect_number("memory.total_mb", config.memory.total_mb, 0, math.inf)
+        if config.memory.exemplars:
+            raise UserError(
+                "memory: expected one budget, found both memory.exemplars and memory.total_mb; "
+                "set only one of them (--config.memory.exemplars=0 unsets that)"
+            )
+
+
+def _get(config: ConfigDict, field: str):
+    for name in field.split("."):
+        config = config[name]
+    return config
+
+
+def _expect_number(field: str, value, least: float, most: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (least <= value <= most) or math.isinf(value):
+        upper = "" if math.isinf(most) else f" and at most {most}"
+        raise UserError(
+            f"{field}: expected a number of at least {least}{upper}, found {value!r}; "
+            f"set --config.{field}"
+        )
 
 
 def make(config: ConfigDict, dataset: Dataset) -> Plan:
@@ -68,7 +115,7 @@ def make(config: ConfigDict, dataset: Dataset) -> Plan:
     )
     parameters = net.num_parameters(len(tasks))
     size = _exemplars(config, net, len(tasks), parameters)
-    budget.check(size, dataset.num_classes)
+    budget.check(size, dataset.num_classes, len(dataset.train))
     return Plan(
         tasks=tasks,
         method=method,
@@ -82,12 +129,7 @@ def make(config: ConfigDict, dataset: Dataset) -> Plan:
 def _exemplars(config: ConfigDict, net: network.Network, num_tasks: int, parameters: int) -> int:
     """The number of exemplars that the config's budget gives a network of `parameters`."""
     memory = config.memory
-    if memory.exemplars is not None and memory.total_mb is not None:
-        raise UserError(
-            "memory: expected one budget, found both memory.exemplars and memory.total_mb; "
-            "set only one of them"
-        )
-    if memory.exemplars is not None:
+    if memory.exemplars:
         return memory.exemplars
     if memory.total_mb is not None:
         return budget.exemplars_within(memory.total_mb, parameters, net.image_shape)
@@ -109,19 +151,37 @@ def _options(config: ConfigDict, base_task: protocol.Task) -> method_base.Option
 
 def _schedules(config: ConfigDict, method: method_base.Method) -> tuple[Schedule, Schedule]:
     """The named schedules with the config's own numbers put in."""
+    named = method_base.schedules(method, config.schedule.name)
+    return tuple(_schedule(config, part, own) for part, own in zip(("base", "later"), named))
+
+
+def _schedule(config: ConfigDict, part: str, named: Schedule) -> Schedule:
+    """The schedule of the base task or the later ones (`part`)."""
     wishes = config.schedule
-    schedules = []
-    named = method_base.schedules(method, wishes.name)
-    for part, schedule in zip(("base", "later"), named):
-        own = {
-            "learning_rate": wishes.learning_rate,
-            "epochs": wishes[f"{part}_epochs"],
-            "milestones": wishes[f"{part}_milestones"],
-            "weight_decay": wishes[f"{part}_weight_decay"],
-        }
-        own = {name: value for name, value in own.items() if value is not None}
-        schedules.append(dataclasses.replace(schedule, **own))
-    return tuple(schedules)
+    own = {
+        "learning_rate": wishes.learning_rate,
+        "epochs": wishes[f"{part}_epochs"],
+        "milestones": wishes[f"{part}_milestones"],
+        "weight_decay": wishes[f"{part}_weight_decay"],
+    }
+    own = {name: value for name, value in own.items() if value is not None}
+    if "epochs" in own and "milestones" not in own:
+        own["milestones"] = tuple(m for m in named.milestones if m < own["epochs"])
+        if own["milestones"] != named.milestones:
+            log.warning(
+                "schedule.%s_epochs: the rate of %d epochs falls after %s only; "
+                "schedule.%s_milestones sets other milestones",
+                part,
+                own["epochs"],
+                own["milestones"] or "none of them",
+                part,
+            )
+    try:
+        return dataclasses.replace(named, **own)
+    except UserError as error:
+        raise UserError(
+            f"{error} (--config.schedule.{part}_epochs, {part}_milestones, ...)"
+        ) from error
 
 
 def resolved(config: ConfigDict, plan: Plan) -> dict:

@@ -3,7 +3,7 @@
 import pathlib
 
 
-def plot_accuracy(path: pathlib.Path, summary: dict, classes_seen: list[int]) -> None:
+def plot_accuracy(path: pathlib.Path, summary: dict) -> None:
     """Draws accuracy over classes seen, by head and by nearest mean, to `path` (PNG)."""
     import matplotlib
 
@@ -12,9 +12,9 @@ def plot_accuracy(path: pathlib.Path, summary: dict, classes_seen: list[int]) ->
 
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
     lines = {"head": ("#0072b2", "o-", "head"), "nearest_mean": ("#d55e00", "s--", "nearest mean")}
+    classes_seen = summary["classes_seen"]
     for rule, (colour, style, label) in lines.items():
-        values = summary["accuracy"][rule]
-        average = sum(values) / len(values)
+        values, average = summary["accuracy"][rule], summary["averages"][rule]
         axes.plot(
             classes_seen, values, style, color=colour, label=f"{label}, average {average:.2f} %"
         )
@@ -23,7 +23,7 @@ def plot_accuracy(path: pathlib.Path, summary: dict, classes_seen: list[int]) ->
         f"{summary['backbone']}, {summary['memory']['total_mb']:.1f} MB",
         xlabel="classes seen",
         ylabel="accuracy over all classes seen (%)",
-        ylim=(0, 100),
+        ylim=(0, 101),
         xticks=classes_seen if len(classes_seen) <= 12 else None,
     )
     axes.grid(alpha=0.3)

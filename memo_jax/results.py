@@ -1,11 +1,12 @@
 """What a run reports: task lines, confusion matrices, summary.json, the plot, the closing words."""
 
+import json
 import pathlib
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from memo_jax import evaluation, metrics, parallel, report, run_folder
+from memo_jax import evaluation, metrics, parallel, report
 from memo_jax.clock import PHASES
 from memo_jax.evaluation import Counts
 from memo_jax.learner import Learner, digest
@@ -13,12 +14,21 @@ from memo_jax.logging import RunLog, say, write_json
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task, setting_name
 
+KEYS = {"accuracy", "averages", "classes_seen", "memory", "seconds", "images_per_second", "digest"}
+"""What the closing words and the readers of a summary rely on, besides metrics.SUMMARIES."""
+
 
 def finished(workdir: pathlib.Path) -> dict | None:
-    """The summary of the folder if all its tasks are done."""
-    summary = run_folder.read_summary(workdir)
-    done = summary is not None and summary["tasks_done"] == summary["num_tasks"]
-    return summary if done else None
+    """The summary of the folder if all its tasks are done and it can be read.
+
+    A torn one, or one of an older version, is not an answer: it is written again.
+    """
+    try:
+        summary = json.loads((workdir / "summary.json").read_text())
+        complete = summary["tasks_done"] == summary["num_tasks"] and summary.keys() >= KEYS
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return summary if complete else None
 
 
 def log_task(log: RunLog, plan: Plan, learner: Learner) -> None:
@@ -55,9 +65,7 @@ def write(workdir: pathlib.Path, config: ConfigDict, plan: Plan, learner: Learne
     """Writes summary.json and the plot; returns the summary."""
     summary = summarise(config, plan, learner)
     if parallel.is_lead():
-        report.plot_accuracy(
-            workdir / "report" / "accuracy.png", summary, [row["stop"] for row in learner.history]
-        )
+        report.plot_accuracy(workdir / "report" / "accuracy.png", summary)
         write_json(workdir / "summary.json", summary)
     return summary
 
@@ -77,7 +85,7 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
         "tasks_done": learner.tasks_done,
         "classes_seen": [row["stop"] for row in history],
         "accuracy": {rule: metrics.accuracy(history, rule) for rule in evaluation.RULES},
-        "average_nearest_mean_accuracy": metrics.average_accuracy(history, "nearest_mean"),
+        "averages": {rule: metrics.average_accuracy(history, rule) for rule in evaluation.RULES},
         **{name: metric(history) for name, metric in metrics.SUMMARIES.items()},
         "memory": plan.ledger.as_dict(),
         "seconds": {"total": sum(seconds.values()), **seconds},
@@ -90,13 +98,12 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
 def say_all(summary: dict, workdir: pathlib.Path) -> None:
     """Prints accuracies, memory, and where everything lies."""
     memory, seconds = summary["memory"], summary["seconds"]
-    accuracies = {rule: summary["accuracy"][rule] for rule in evaluation.RULES}
     say(f"\n{summary['method']} on {summary['dataset']} {summary['setting']}, accuracy in percent")
     say(
         "  classes seen  " + " ".join(f"{seen:6d}" for seen in summary["classes_seen"]) + " average"
     )
-    for rule, values in accuracies.items():
-        numbers = " ".join(f"{value:6.2f}" for value in [*values, sum(values) / len(values)])
+    for rule, average in summary["averages"].items():
+        numbers = " ".join(f"{value:6.2f}" for value in [*summary["accuracy"][rule], average])
         say(f"  {rule.replace('_', ' '):13} {numbers}")
     say(
         f"memory: {memory['exemplars']} exemplars ({memory['exemplar_mb']:.2f} MB) + "

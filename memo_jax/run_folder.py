@@ -3,14 +3,15 @@
 config.json, metrics.jsonl, summary.json, checkpoints/, confusion/, tensorboard/, report/
 """
 
+import contextlib
+import fcntl
 import json
-import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 
-import jax
 from ml_collections import ConfigDict
 
 from memo_jax import parallel
@@ -27,33 +28,47 @@ def default(config: ConfigDict, config_name: str) -> pathlib.Path:
     return pathlib.Path("runs", config_name, f"{config.method.name}-order{order}-seed{config.seed}")
 
 
-def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Makes the folder, or checks that it belongs to this very config.
+@contextlib.contextmanager
+def claimed(workdir: pathlib.Path, config: ConfigDict) -> Iterator[None]:
+    """Makes the folder, or checks that it belongs to this very config, and keeps others out of it.
 
-    Raises UserError if it cannot be written to, and with the differences listed if a run with
-    another config lives there.
+    Raises UserError if it cannot be written to, if another process works in it, and with the
+    differences listed if a run with another config lives there.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / f".probe{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        lock = (workdir / ".lock").open("w")
     except OSError as error:
         raise UserError(
             f"the run folder {workdir} cannot be written to ({error.strerror}); "
             f"choose another with --workdir"
         ) from error
+    with lock:
+        if parallel.is_lead():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"another process is working in {workdir}; wait for it or choose another "
+                    f"folder with --workdir"
+                ) from error
+        _expect_same_config(workdir, config)
+        yield
+
+
+def _expect_same_config(workdir: pathlib.Path, config: ConfigDict) -> None:
     path = workdir / "config.json"
     if not path.exists():
-        if (workdir / "checkpoints").exists():
+        foreign = [name for name in ("checkpoints", "summary.json") if (workdir / name).exists()]
+        if foreign:
             raise UserError(
-                f"{workdir} holds checkpoints but no config.json to tell whose they are; "
+                f"{workdir} holds {foreign[0]} but no config.json to tell whose they are; "
                 f"choose another folder with --workdir"
             )
         return
     try:
         there = _flat(json.loads(path.read_text())["requested"])
-    except (json.JSONDecodeError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not a config of this program; choose another folder with --workdir"
         ) from error
@@ -85,17 +100,11 @@ def describe(workdir: pathlib.Path, config: ConfigDict, resolved: dict) -> None:
             "versions": {"python": sys.version.split()[0]}
             | {name: metadata.version(name) for name in packages},
             "devices": parallel.describe(),
-            "processes": jax.process_count(),
+            "processes": parallel.num_processes(),
             "commit": _commit(),
             "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
         },
     )
-
-
-def read_summary(workdir: pathlib.Path) -> dict | None:
-    """summary.json of the folder, None if there is none."""
-    path = workdir / "summary.json"
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def _plain(config: ConfigDict) -> dict:

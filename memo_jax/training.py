@@ -189,7 +189,11 @@ class Driver:
             return jax.lax.scan(body, state, rows)[0]
 
         began = time.perf_counter()
-        self._jitted = jax.jit(stretch if scan else step, donate_argnums=0)
+        self._jitted = jax.jit(
+            stretch if scan else step,
+            donate_argnums=0,
+            out_shardings=parallel.replicated(problem.mesh),
+        )
         shape = (steps, problem.batch_size) if scan else (problem.batch_size,)
         rows = jax.ShapeDtypeStruct(shape, np.int32, sharding=self._sharding)
         lowered = self._jitted.lower(state, *self._inputs, rows, self._key)
@@ -216,17 +220,19 @@ def fit(
     steps = problem.steps_per_epoch(pool)
     total = problem.schedule.epochs * steps
     driver = Driver(problem, state, pool, scan)
-    began, done, images = time.perf_counter(), int(state.step), 0
+    done, images, seconds = int(state.step), 0, 0.0
 
     def report() -> Report:
-        return Report(time.perf_counter() - began, driver.compile_seconds, images)
+        return Report(seconds, driver.compile_seconds, images)
 
     while done < total:
         epoch, within = divmod(done, steps)
         indices = epoch_indices(problem, pool, epoch)
         while within < steps and not hooks.interrupted():
             rows = indices[within : within + driver.steps_per_dispatch]
+            began = time.perf_counter()
             state = driver(state, rows)
+            seconds += time.perf_counter() - began
             images += int((rows != PAD).sum())
             within += len(rows)
             hooks.progress(epoch * steps + within, total)

@@ -34,9 +34,9 @@ def small_config(method: str = "memo"):
 
 @pytest.fixture(scope="module")
 def cifar100() -> datasets.Dataset:
-    """Black images of the shape of CIFAR-100, two of each class."""
+    """Black images of the shape of CIFAR-100, a hundred of each class."""
     split = datasets.Split(
-        np.zeros((200, *CIFAR), np.uint8), np.repeat(np.arange(100), 2).astype(np.int32)
+        np.zeros((10_000, *CIFAR), np.uint8), np.repeat(np.arange(100), 100).astype(np.int32)
     )
     names = tuple(f"class {number}" for number in range(100))
     return datasets.Dataset("cifar100", split, split, names, (0.5,) * 3, (0.2,) * 3)

@@ -8,6 +8,7 @@ pixels. Summing it over groups of images is equal up to rounding and as fast as 
 import functools
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from memo_jax import parallel
@@ -67,14 +68,16 @@ def _weight_gradient(x, gradient, kernel_shape, strides, padding):
         )
 
     images = max(1, POSITIONS // (gradient.shape[1] * gradient.shape[2]))
-    groups = len(x) // images
-    if groups < 2 or len(x) % images:
+    if len(x) < 2 * images:
         total = of_group((x, gradient))
     else:
-        split = functools.partial(_split, groups)
+        split = functools.partial(_split, images)
         total = lax.map(of_group, (split(x), split(gradient))).sum(axis=0)
     return total.transpose(1, 2, 0, 3)
 
 
-def _split(groups: int, x: jax.Array) -> jax.Array:
-    return x.reshape(groups, -1, *x.shape[1:])
+def _split(size: int, x: jax.Array) -> jax.Array:
+    """`[B, ...]` -> `[groups, size, ...]`, filled up with zeros, which add nothing to a sum."""
+    missing = -len(x) % size
+    x = jnp.pad(x, ((0, missing), *[(0, 0)] * (x.ndim - 1)))
+    return x.reshape(-1, size, *x.shape[1:])
