@@ -9,6 +9,7 @@ configs/base.py. Exit codes: 0 done, 2 bad input, 130 or 143 interrupted (it say
 import logging
 import os
 import pathlib
+import re
 import sys
 
 # XLA's and Orbax's own chatter; warnings and errors still show.
@@ -27,25 +28,38 @@ WORKDIR = flags.DEFINE_string(
 
 def parse(argv: list[str]) -> pathlib.Path:
     """Parses the flags, returns the config's file. Raises UserError if they are off."""
+    words = " ".join(argv[1:]).replace("--config=", "--config ").split()
+    file = words[words.index("--config") + 1 :] if "--config" in words else []
+    if not file:
+        raise UserError("expected --config FILE.py, found none; see configs/")
+    file = pathlib.Path(file[0].split(":")[0])
+    if not file.is_file():
+        raise UserError(f"there is no config file {str(file)!r}; see configs/")
     try:
         rest = flags.FLAGS(argv)[1:]
-        config = CONFIG.value
     except flags.Error as error:
         raise UserError(f"{_one_line(error)}; configs/base.py explains the settings") from error
-    except (AttributeError, KeyError) as error:
-        raise UserError(f"unknown setting: {_one_line(error)}; see configs/base.py") from error
-    except Exception as error:  # whatever a config file raises
-        raise UserError(f"the config file cannot be used: {_one_line(error)}") from error
+    except Exception as error:  # whatever a setting that is not there or the file itself raises
+        unknown = isinstance(error, AttributeError | KeyError) and "--config." in " ".join(argv)
+        what = "unknown setting" if unknown else f"{file} cannot be used as a config"
+        raise UserError(f"{what}: {_one_line(error)}; see configs/base.py") from error
     if rest:
         raise UserError(f"expected only flags, found {rest[0]!r}; settings are --config.NAME=VALUE")
-    if config is None:
-        raise UserError("expected --config FILE.py with a get_config(), found none; see configs/")
-    return pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).split(":")[0])
+    if CONFIG.value is None:
+        raise UserError(f"get_config() of {file} returned None; it should return the config")
+    return file
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error.args[0] if error.args else "").split())
-    return f"{type(error).__name__}: {text[:300]}" if isinstance(error, SyntaxError) else text[:300]
+    """What a library says, without the tracebacks and dumps it may put around it."""
+    text = str(error.args[0] if error.args else error).strip()
+    text = text.replace("\\n", " ").replace("\\'", "'")
+    if text[:1] == text[-1:] == "'":
+        text = text[1:-1]
+    if "Traceback" in text:
+        text = text.splitlines()[-1]
+    text = re.sub(r"Other fields present: .*?(?=Did you mean|$)", "", text, flags=re.DOTALL)
+    return " ".join(text.split())[:300]
 
 
 def main(argv: list[str]) -> int:

@@ -212,10 +212,11 @@ def test_a_config_of_cifar_is_the_setting_that_its_name_says(name, cifar100):
 def test_numbers_in_the_config_replace_those_of_the_named_schedule(cifar100):
     config = small_config()
     config.schedule.learning_rate = 0.05
-    config.schedule.base_epochs = 7
+    config.schedule.base_epochs = 100
     config.schedule.later_milestones = (2, 3)
     config.schedule.later_weight_decay = 0.0
     first, later = planning.make(config, cifar100).schedules
-    assert (first.epochs, first.milestones, first.weight_decay) == (7, (80, 150), 5e-4)
+    # Milestones of the named schedule that the epochs do not reach are left out.
+    assert (first.epochs, first.milestones, first.weight_decay) == (100, (80,), 5e-4)
     assert (later.epochs, later.milestones, later.weight_decay) == (170, (2, 3), 0.0)
     assert first.learning_rate == later.learning_rate == 0.05

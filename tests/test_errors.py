@@ -1,6 +1,6 @@
 """Bad input: one clear line before any work, exit code 2, nothing written or lost."""
 
-import pathlib
+import fcntl
 
 import pytest
 
@@ -24,6 +24,12 @@ MISTAKES = {
     "two budgets": (["--config.memory.total_mb=3.5"], ["exemplars", "total_mb"]),
     "batch of nothing": (["--config.schedule.batch_size=0"], ["batch_size", "0"]),
     "no epochs": (["--config.schedule.base_epochs=0"], ["epoch", "0"]),
+    "more exemplars than images": (["--config.memory.exemplars=1000000"], ["1000000", "1442"]),
+    "milestones in disorder": (["--config.schedule.base_milestones=(9,5)"], ["(9, 5)", "base"]),
+    "milestone that is no number": (["--config.schedule.later_milestones=(3"], ["later"]),
+    "negative seed": (["--config.protocol.class_order_seed=-1"], ["class_order_seed", "-1"]),
+    "budget that is no number": (["--config.memory.total_mb=nan"], ["total_mb", "nan"]),
+    "misspelt method to align to": (["--config.memory.align_to=derr"], ["align_to", "derr", "der"]),
     "unwritable folder": (["--workdir=/dev/null/run"], ["/dev/null/run", "--workdir"]),
 }
 
@@ -50,6 +56,36 @@ def test_missing_config_and_missing_file(launch):
     assert "Traceback" not in absent.stderr
 
 
+BROKEN = {
+    "syntax": "def get_config(:",
+    "import": "import no_such_module",
+    "no get_config": "x = 1",
+    "unknown field": (
+        "from configs import base\n"
+        "def get_config():\n"
+        "    config = base.get_config()\n"
+        "    config.schedule.bach_size = 3\n"
+        "    return config\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_config_file_with_a_mistake_is_one_line(kind, launch, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(BROKEN[kind])
+    done = launch(f"--config={file}", f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.startswith("error:") and len(done.stderr.splitlines()) == 1, done.stderr
+    if kind == "unknown field":
+        assert "bach_size" in done.stderr and "batch_size" in done.stderr
+
+
+def test_help_is_printed(launch):
+    done = launch("--help")
+    assert done.returncode == 0 and "--config" in done.stdout
+
+
 def test_missing_data_is_told_at_once(launch, tmp_path):
     empty = tmp_path / "empty"
     done = launch(
@@ -63,11 +99,24 @@ def test_missing_data_is_told_at_once(launch, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
+@pytest.mark.parametrize("content", ["[]", "{", '{"requested": 3}'])
+def test_a_folder_with_another_config_json_is_refused(content, launch, tmp_path):
+    (tmp_path / "config.json").write_text(content)
+    done = launch(DIGITS, f"--workdir={tmp_path}")
+    assert done.returncode == 2 and "config.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_processes_do_not_work_in_one_folder(launch, tmp_path):
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = launch(DIGITS, f"--workdir={tmp_path}")
+    assert done.returncode == 2 and "another process" in done.stderr
+
+
 def test_a_folder_of_unknown_checkpoints_is_not_touched(launch, tmp_path):
     (tmp_path / "checkpoints" / "task_000").mkdir(parents=True)
     done = launch(DIGITS, f"--workdir={tmp_path}")
     assert done.returncode == 2 and "config.json" in done.stderr
-    assert list(pathlib.Path(tmp_path).rglob("*")) == [
-        tmp_path / "checkpoints",
-        tmp_path / "checkpoints" / "task_000",
-    ]
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert found == {".lock", "checkpoints", "checkpoints/task_000"}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from memo_jax import exemplars, parallel
-from memo_jax.errors import UserError
 from memo_jax.protocol import Task
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -128,17 +127,6 @@ def test_scores_are_minus_the_squared_distances(nme):
 def test_shares(size, classes, equal, fill):
     assert exemplars.shares(size, classes, "equal").tolist() == equal
     assert exemplars.shares(size, classes, "fill").tolist() == fill
-
-
-def test_unknown_names_are_told():
-    with pytest.raises(UserError, match=r"memory.selection: there is no 'herdin'; .*'herding'\?"):
-        exemplars.check("herdin", "equal")
-    with pytest.raises(UserError, match=r"memory.allocation: there is no 'full'; .*'fill'\?"):
-        exemplars.check("herding", "full")
-    exemplars.check("nearest", "fill")
-
-
-# ---- memory
 
 
 class Stream:

@@ -112,6 +112,19 @@ def test_finished_run_recomputes_nothing(whole, launch):
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("content", [None, "", "{}", "[]"])
+def test_a_lost_or_torn_summary_is_written_again(whole, launch, tmp_path, content):
+    workdir = tmp_path / "run"
+    shutil.copytree(whole, workdir)
+    expected = summary_of(workdir)
+    (workdir / "summary.json").unlink()
+    if content is not None:
+        (workdir / "summary.json").write_text(content)
+    done = run_tiny(launch, workdir)
+    assert done.returncode == 0, done.stderr
+    assert summary_of(workdir) == expected
+
+
 def test_another_config_in_the_folder_is_refused(whole, launch):
     other = run_tiny(launch, whole, "--config.seed=7", "--config.method.alpha_aux=0.5")
     assert other.returncode == 2
