@@ -29,11 +29,16 @@ class Schedule:
         """Raises UserError for settings that make no schedule."""
         if self.kind not in ("steps", "cosine"):
             raise UserError(f"schedule: expected kind 'steps' or 'cosine', found {self.kind!r}")
-        _expect(self.epochs, "epochs", int, 1)
-        _expect(self.learning_rate, "learning_rate", float, 1e-30)
-        _expect(self.weight_decay, "weight_decay", float, 0)
-        for milestone in self.milestones:
-            _expect(milestone, "milestones", int, 1)
+        if not _is_number(self.epochs, int) or self.epochs < 1:
+            raise UserError(f"schedule: expected at least 1 epoch, found {self.epochs!r}")
+        if not _is_number(self.learning_rate) or self.learning_rate <= 0:
+            raise UserError(f"schedule: expected a learning rate > 0, found {self.learning_rate!r}")
+        if not _is_number(self.weight_decay) or self.weight_decay < 0:
+            raise UserError(f"schedule: expected a decay >= 0, found {self.weight_decay!r}")
+        if not all(_is_number(m, int) and m > 0 for m in self.milestones):
+            raise UserError(
+                f"schedule: expected milestones like (80, 150), found {self.milestones!r}"
+            )
         rising = sorted(set(self.milestones)) == list(self.milestones)
         if not rising or max(self.milestones, default=0) >= self.epochs:
             raise UserError(
@@ -47,10 +52,9 @@ class Schedule:
             )
 
 
-def _expect(value, name: str, kind: type, least: float) -> None:
-    fits = isinstance(value, (int, kind)) and not isinstance(value, bool)
-    if not (fits and least <= value < math.inf):
-        raise UserError(f"schedule: expected {name} of at least {least:g}, found {value!r}")
+def _is_number(value, kind: type = float) -> bool:
+    number = isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 def learning_rate(schedule: Schedule, steps_per_epoch: int) -> optax.Schedule:

@@ -37,7 +37,7 @@ def claimed(workdir: pathlib.Path, config: ConfigDict) -> Iterator[None]:
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        lock = (workdir / ".lock").open("w")
+        lock = (workdir / ".lock").open("a")
     except OSError as error:
         raise UserError(
             f"the run folder {workdir} cannot be written to ({error.strerror}); "

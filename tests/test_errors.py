@@ -4,39 +4,29 @@ import fcntl
 
 import pytest
 
+from configs import digits_b0i2
+from memo_jax import experiment
+from memo_jax.errors import UserError
+
 DIGITS = "--config=configs/digits_b0i2.py"
 
 # arguments after the config file -> what the line must name
-MISTAKES = {
+MISTYPED = {
     "misspelt field": (["--config.schedule.bach_size=2"], ["bach_size", "batch_size"]),
     "misspelt section": (["--config.protocl.base=2"], ["protocl", "protocol"]),
     "wrong type": (["--config.seed=two"], ["seed", "two"]),
     "stray word": (["cifar"], ["cifar", "--config.NAME=VALUE"]),
     "unknown flag": (["--wrkdir=x"], ["wrkdir"]),
     "unknown backbone": (["--config.backbone.name=resnet33"], ["resnet33", "resnet32"]),
-    "unknown cut": (["--config.backbone.cut=memo-4"], ["memo-4", "memo-2", "b1"]),
-    "unknown method": (["--config.method.name=mem"], ["'mem'", "memo"]),
-    "unknown dataset": (["--config.dataset.name=digit"], ["'digit'", "digits"]),
-    "unknown schedule": (["--config.schedule.name=papr"], ["papr", "paper", "cosine"]),
     "too many base classes": (["--config.protocol.base=11"], ["11", "10"]),
-    "no increment": (["--config.protocol.increment=0"], ["increment", "0"]),
-    "budget below one per class": (["--config.memory.exemplars=9"], ["9", "10 classes"]),
-    "two budgets": (["--config.memory.total_mb=3.5"], ["exemplars", "total_mb"]),
-    "batch of nothing": (["--config.schedule.batch_size=0"], ["batch_size", "0"]),
-    "no epochs": (["--config.schedule.base_epochs=0"], ["epoch", "0"]),
-    "more exemplars than images": (["--config.memory.exemplars=1000000"], ["1000000", "1442"]),
-    "milestones in disorder": (["--config.schedule.base_milestones=(9,5)"], ["(9, 5)", "base"]),
     "milestone that is no number": (["--config.schedule.later_milestones=(3"], ["later"]),
-    "negative seed": (["--config.protocol.class_order_seed=-1"], ["class_order_seed", "-1"]),
-    "budget that is no number": (["--config.memory.total_mb=nan"], ["total_mb", "nan"]),
-    "misspelt method to align to": (["--config.memory.align_to=derr"], ["align_to", "derr", "der"]),
     "unwritable folder": (["--workdir=/dev/null/run"], ["/dev/null/run", "--workdir"]),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", MISTYPED)
 def test_one_line_names_the_mistake_and_the_remedy(mistake, launch, tmp_path):
-    args, named = MISTAKES[mistake]
+    args, named = MISTYPED[mistake]
     if not any(arg.startswith("--workdir") for arg in args):
         args = [*args, f"--workdir={tmp_path / 'run'}"]
     done = launch(DIGITS, *args)
@@ -45,6 +35,48 @@ def test_one_line_names_the_mistake_and_the_remedy(mistake, launch, tmp_path):
     assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
     for word in named:
         assert word in lines[0], lines[0]
+    assert not list(tmp_path.rglob("checkpoints")), "work was begun"
+
+
+# settings -> what the line must name
+MISTAKES = {
+    "cut": ({"backbone.cut": "memo-4"}, ["memo-4", "memo-2", "b1"]),
+    "method": ({"method.name": "mem"}, ["'mem'", "memo"]),
+    "dataset": ({"dataset.name": "digit"}, ["'digit'", "digits"]),
+    "augmentation": ({"dataset.augment": "shft"}, ["'shft'", "shift"]),
+    "schedule": ({"schedule.name": "papr"}, ["papr", "paper", "cosine"]),
+    "selection": ({"memory.selection": "herdin"}, ["herdin", "herding"]),
+    "allocation": ({"memory.allocation": "full"}, ["full", "fill"]),
+    "align_to": ({"memory.align_to": "derr"}, ["memory.align_to", "derr", "der"]),
+    "train_trunk": ({"method.train_trunk": "yes"}, ["train_trunk", "yes", "auto"]),
+    "loop": ({"train.loop": "while"}, ["while", "python"]),
+    "no increment": ({"protocol.increment": 0}, ["increment", "0"]),
+    "budget below one per class": ({"memory.exemplars": 9}, ["9", "10 classes"]),
+    "more exemplars than images": ({"memory.exemplars": 10**6}, ["1000000", "1442"]),
+    "two budgets": ({"memory.total_mb": 3.5}, ["exemplars", "total_mb"]),
+    "budget that is no number": (
+        {"memory.exemplars": 0, "memory.total_mb": float("nan")},
+        ["total_mb", "nan"],
+    ),
+    "batch of nothing": ({"schedule.batch_size": 0}, ["batch_size", "0"]),
+    "evaluation of nothing": ({"train.eval_batch_size": 0}, ["eval_batch_size", "0"]),
+    "no epochs": ({"schedule.base_epochs": 0}, ["epoch", "0", "base_epochs"]),
+    "milestones in disorder": ({"schedule.base_milestones": (9, 5)}, ["(9, 5)", "base_mile"]),
+    "negative seed": ({"protocol.class_order_seed": -1}, ["class_order_seed", "-1"]),
+    "huge seed": ({"seed": 10**22}, ["seed", "4294967295"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_value_that_does_not_fit_is_told_before_any_work(mistake, tmp_path):
+    settings, named = MISTAKES[mistake]
+    config = digits_b0i2.get_config()
+    config.update_from_flattened_dict(settings)
+    with pytest.raises(UserError) as told:
+        experiment.run(config, tmp_path / "run")
+    assert len(str(told.value).splitlines()) == 1
+    for word in named:
+        assert word in str(told.value), told.value
     assert not list(tmp_path.rglob("checkpoints")), "work was begun"
 
 

@@ -186,6 +186,11 @@ def test_the_cosine_falls_step_by_step_from_the_rate_to_zero():
         ({"epochs": 0}, "at least 1 epoch, found 0"),
         ({"learning_rate": 0.0}, "learning rate > 0, found 0"),
         ({"learning_rate": float("nan")}, "learning rate > 0, found nan"),
+        ({"weight_decay": -1e-4}, "decay >= 0, found -0.0001"),
+        ({"epochs": 9, "milestones": (5, 3)}, r"rising milestones .*found \(5, 3\)"),
+        ({"epochs": 9, "milestones": (3, 9)}, r"milestones below 9 epochs"),
+        ({"epochs": 9, "milestones": ("3",)}, r"milestones like \(80, 150\)"),
+        ({"epochs": 9, "milestones": (3,), "kind": "cosine"}, "a cosine has no milestones"),
     ],
 )
 def test_an_impossible_schedule_is_told(change, told):

@@ -120,7 +120,8 @@ def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
     return jax.grad(total, argnums=(0, 1)), (x, kernel)
 
 
-@pytest.mark.parametrize(("batch", "groups"), [(6, 3), (7, 1)])
+# Two images a group: three groups, four of which the last is filled up, and one.
+@pytest.mark.parametrize(("batch", "groups"), [(6, 3), (7, 4), (3, 1)])
 @pytest.mark.parametrize(("window", "padding"), [(3, 0), (3, 1), (1, 0)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_gradients_are_those_of_the_plain_convolution(
@@ -132,7 +133,6 @@ def test_gradients_are_those_of_the_plain_convolution(
     kernel = jnp.asarray(draws.randn(window, window, 2, 4), jnp.float32)
     height, width = ((s + 2 * padding - window) // stride + 1 for s in size)
     weights = jnp.asarray(draws.randn(batch, height, width, 4), jnp.float32)
-    # Two images a group.
     monkeypatch.setattr(convolution, "POSITIONS", 2 * height * width)
     monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
     ours, arguments = gradients(convolution.convolve, x, kernel, stride, padding, weights)

@@ -40,7 +40,7 @@ def problem(variables: dict, epochs: int = 2, **changes) -> training.Problem:
         "net": net(),
         "loss": functools.partial(method.loss, task=task, options=OPTIONS),
         "learns": freezing.mask(variables["params"], method.trains(task, OPTIONS)),
-        "schedule": Schedule(epochs=epochs, milestones=(1,), weight_decay=2e-4),
+        "schedule": Schedule(epochs=epochs, milestones=(1,)[: epochs - 1], weight_decay=2e-4),
         "prepare": prepare,
         "batch_size": 8,
         "seed": 3,
