@@ -11,8 +11,8 @@ def get_config(method="memo"):
     config.backbone.name = "resnet8"
     config.memory.exemplars = 200
     config.schedule.batch_size = 64
-    config.schedule.base_epochs = 20
-    config.schedule.base_milestones = (10, 16)
-    config.schedule.later_epochs = 20
-    config.schedule.later_milestones = (10, 16)
+    config.schedule.base_epochs = 12
+    config.schedule.base_milestones = (6, 10)
+    config.schedule.later_epochs = 12
+    config.schedule.later_milestones = (6, 10)
     return config
