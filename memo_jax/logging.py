@@ -10,14 +10,7 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memo_jax import parallel
 
@@ -100,10 +93,8 @@ class TaskProgress:
         if parallel.is_lead() and console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
+                BarColumn(bar_width=16),
                 TextColumn("{task.fields[state]}"),
-                TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 console=console,
                 transient=True,
