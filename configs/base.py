@@ -51,6 +51,11 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 "train_old_blocks": False,
                 # How a new block starts: "previous" copies the newest one (published), "fresh".
                 "block_init": "previous",
+                # Softmax temperature of distillation (published: 2).
+                "temperature": 2.0,
+                # How distillation joins cross-entropy: "sum" (published for iCaRL), "convex"
+                # (WA, the paper's Eq. 1), or "auto", each method's own.
+                "distill_weight": "auto",
             },
             "memory": {
                 # The budget: exemplars or total_mb if one of them is set, else align_to.

@@ -34,9 +34,9 @@ def small_config(method: str = "memo"):
 
 @pytest.fixture(scope="module")
 def cifar100() -> datasets.Dataset:
-    """Black images of the shape of CIFAR-100, a hundred of each class."""
+    """Black images of the shape and number of CIFAR-100's."""
     split = datasets.Split(
-        np.zeros((10_000, *CIFAR), np.uint8), np.repeat(np.arange(100), 100).astype(np.int32)
+        np.zeros((50_000, *CIFAR), np.uint8), np.repeat(np.arange(100), 500).astype(np.int32)
     )
     names = tuple(f"class {number}" for number in range(100))
     return datasets.Dataset("cifar100", split, split, names, (0.5,) * 3, (0.2,) * 3)
@@ -83,6 +83,12 @@ def test_one_backbone_beside_der_with_ten_has_the_7431_exemplars_of_the_paper():
     one, ten = (net.num_parameters(10) for net in nets)
     assert (one, ten) == (RESNET32, 10 * RESNET32)
     assert budget.aligned_exemplars(2000, ten - one, CIFAR) == 7431
+
+
+@pytest.mark.parametrize("method", ["replay", "icarl", "wa"])
+def test_methods_with_one_network_get_them_from_the_config_alone(method, cifar100):
+    ledger = planning.make(config_of("cifar_b0i10", method), cifar100).ledger
+    assert (ledger.exemplars, ledger.parameters) == (7431, RESNET32)
 
 
 def test_a_resnet32_weighs_603_images_as_the_title_of_the_paper_says():

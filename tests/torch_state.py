@@ -58,9 +58,15 @@ def linear(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def variables(state: dict[str, np.ndarray]) -> dict:
     """A whole network: MEMO (trunk and blocks), DER (`convnets`) or one backbone (`convnet`)."""
-    trunk, trunk_stats = backbone(part(state, "TaskAgnosticExtractor."))
+    single = part(state, "convnet.")
+    trunk, trunk_stats = backbone(
+        {k: v for k, v in single.items() if not k.startswith("stage_3")}
+        or part(state, "TaskAgnosticExtractor.")
+    )
     prefix = "AdaptiveExtractors." if trunk else "convnets."
     blocks = []
+    if single:
+        blocks = [backbone({k: v for k, v in single.items() if k.startswith("stage_3")})]
     while part(state, f"{prefix}{len(blocks)}."):
         blocks.append(backbone(part(state, f"{prefix}{len(blocks)}.")))
     params = {
@@ -82,7 +88,9 @@ def our_path(name: str) -> str:
         return heads[name]
     extractor, rest = name.split(".", 1)
     owner = "trunk"
-    if extractor != "TaskAgnosticExtractor":
+    if extractor == "convnet":
+        owner = "blocks/0" if rest.startswith("stage_3") else "trunk"
+    elif extractor != "TaskAgnosticExtractor":
         number, rest = rest.split(".", 1)
         owner = f"blocks/{number}"
     module, kind = rest.rsplit(".", 1)

@@ -25,6 +25,8 @@ class Options:
     train_trunk: bool
     train_old_blocks: bool
     block_init: str
+    temperature: float = 2.0
+    distill_weight: str = "auto"
 
 
 Loss = Callable[[Outputs, jax.Array, Outputs | None, Task, Options], Terms]
