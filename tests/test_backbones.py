@@ -20,7 +20,7 @@ PUBLISHED = ("resnet14", "resnet20", "resnet26", "resnet32")
 SPLIT = ("resnet14", "resnet32")
 SMALL = (8, 8, 3)
 
-# Parameters in all, of the trunk and of a block where MEMO's split is stated (SPEC, section 3).
+# Parameters in all, of the trunk and of a block where MEMO's split is stated.
 PARAMETERS = {
     "resnet8": (74_640, None, None),
     "resnet14": (171_856, 42_320, 129_536),
