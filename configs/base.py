@@ -13,6 +13,9 @@ def get_config(method: str | None = "memo") -> ConfigDict:
         {
             # Seed of initial weights, order of images and augmentation (published: always 1).
             "seed": 1,
+            # Folder of a run that has learned the very same base task, to start from its result
+            # instead of learning it again (the published tables were made so).
+            "base_from": config_dict.placeholder(str),
             "dataset": {
                 # A file in memo_jax/datasets.
                 "name": "cifar100",
@@ -58,13 +61,15 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 "distill_weight": "auto",
             },
             "memory": {
-                # The budget: exemplars or total_mb if one of them is set, else align_to.
+                # The budget: exemplars if set, else total_mb if set, else align_to.
                 # Number of exemplars in all; 0 counts as not set.
                 "exemplars": config_dict.placeholder(int),
-                # Megabytes (2**20 bytes) for all blocks at the end and exemplars together.
+                # Megabytes (2**20 bytes) for all blocks at the end and exemplars together: filled
+                # up with exemplars, or a limit that their given number must keep to.
                 "total_mb": config_dict.placeholder(float),
                 # The method whose memory at the end is matched: the parameters spared against
-                # it become exemplars on top of its own (paper: DER with the same backbone).
+                # it become exemplars on top of its own. METHOD, with the same backbone (paper:
+                # DER), or METHOD:BACKBONE.
                 "align_to": "der",
                 # Exemplars of the method aligned to (paper: 2000; ImageNet-1000: 20000).
                 "base_exemplars": 2000,

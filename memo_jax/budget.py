@@ -29,6 +29,10 @@ class Ledger:
     def model_mb(self) -> float:
         return self.parameters * BYTES_PER_PARAMETER / MB
 
+    @property
+    def total_mb(self) -> float:
+        return self.exemplar_mb + self.model_mb
+
     def as_dict(self) -> dict[str, float]:
         """The `memory` entry of summary.json, unrounded."""
         return {
@@ -36,7 +40,7 @@ class Ledger:
             "exemplar_mb": self.exemplar_mb,
             "parameters": self.parameters,
             "model_mb": self.model_mb,
-            "total_mb": self.exemplar_mb + self.model_mb,
+            "total_mb": self.total_mb,
         }
 
 
@@ -59,14 +63,17 @@ def exemplars_within(total_mb: float, parameters: int, image_shape) -> int:
     return max(0, math.floor(left / image_bytes(image_shape)))
 
 
-def check(exemplars: int, num_classes: int, num_images: int) -> None:
-    """Raises UserError unless each class has an exemplar and each exemplar an image."""
+def check(exemplars: int, num_classes: int, num_images: int | None) -> None:
+    """Raises UserError unless each class has an exemplar and each exemplar an image.
+
+    num_images: number of training images, None where it is not known.
+    """
     if exemplars < num_classes:
         raise UserError(
             f"memory: expected at least one exemplar for each of {num_classes} classes, found a "
             f"budget of {exemplars}; raise --config.memory.exemplars or the budget it follows from"
         )
-    if exemplars > num_images:
+    if num_images is not None and exemplars > num_images:
         raise UserError(
             f"memory: expected at most as many exemplars as training images ({num_images}), "
             f"found a budget of {exemplars}; lower --config.memory.exemplars or its source"

@@ -14,6 +14,7 @@ import re
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
@@ -45,6 +46,7 @@ def _save(path: pathlib.Path, arrays, meta: dict) -> None:
     if path.exists():
         return
     flat = {path_of(p): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
+    flat = {name: leaf for name, leaf in flat.items() if leaf.size}  # Orbax refuses empty ones
     for name, leaf in flat.items():
         if not np.isfinite(np.asarray(leaf)).all():
             raise UserError(
@@ -66,12 +68,14 @@ def _put_aside(path: pathlib.Path, error: Damaged) -> None:
 def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
     """(arrays like the tree `abstract`, meta). Raises Damaged unless every leaf is as expected."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract)
-    expected = {path_of(p): (tuple(leaf.shape), str(leaf.dtype)) for p, leaf in leaves}
     sharding = parallel.replicated(mesh)
     wanted = {
         path_of(p): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
         for p, leaf in leaves
     }
+    empty = {k: jnp.zeros(w.shape, w.dtype) for k, w in wanted.items() if 0 in w.shape}
+    wanted = {k: w for k, w in wanted.items() if k not in empty}
+    expected = {k: (tuple(w.shape), str(w.dtype)) for k, w in wanted.items()}
     try:
         saved = ocp.metadata(path)
         found = {k: (tuple(m.shape), str(m.dtype)) for k, m in saved.metadata.items()}
@@ -80,7 +84,7 @@ def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
                 k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k)
             )
             raise Damaged(f"{odd[0]}: expected {expected.get(odd[0])}, found {found.get(odd[0])}")
-        flat = ocp.load(path, wanted)
+        flat = ocp.load(path, wanted) | empty
         meta = dict(saved.custom_metadata)
     except (Damaged, MemoryError):
         raise
@@ -128,6 +132,22 @@ def restore_latest(
         saved = Memory(**arrays["memory"])
         return Learner(arrays["variables"], saved, tuple(meta["history"]), dict(meta["spent"]))
     return None
+
+
+def load_task(workdir: pathlib.Path, task: Task, abstract, mesh) -> dict:
+    """The arrays after `task` of another run, like the tree `abstract`; nothing there is changed.
+
+    Raises UserError if that task is not finished or its checkpoint damaged.
+    """
+    path = _folder(workdir) / f"task_{task.index:03d}"
+    if not path.exists():
+        raise UserError(f"{workdir} has not finished task {task.index + 1}; let it go on first")
+    try:
+        return _load(path, abstract, mesh)[0]
+    except Damaged as error:
+        raise UserError(
+            f"the checkpoint {path} is damaged ({error}); use another run or learn it again"
+        ) from error
 
 
 def save_rolling(workdir: pathlib.Path, task: Task, state, spent: dict[str, float]) -> None:

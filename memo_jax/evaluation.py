@@ -12,13 +12,14 @@ from memo_jax.network import Network, Variables
 from memo_jax.protocol import Task
 
 RULES = ("head", "nearest_mean")
+"""How a class is predicted. A run without exemplars has no class means and only the first."""
 TOP = 5
 PAD = -1
 
 
 @flax.struct.dataclass
 class Counts:
-    """Sums over test images, for each of RULES (axis 0, R = 2).
+    """Sums over test images, for each of the first R of RULES (axis 0).
 
     confusion int `[R, K, K]`: true class by predicted class; top int `[R]`: images whose class is
     among the min(5, K) best.
@@ -28,9 +29,9 @@ class Counts:
     top: jax.Array
 
     @classmethod
-    def zero(cls, num_classes: int) -> "Counts":
-        shape = (len(RULES), num_classes, num_classes)
-        return cls(np.zeros(shape, np.int32), np.zeros(len(RULES), np.int32))
+    def zero(cls, num_rules: int, num_classes: int) -> "Counts":
+        shape = (num_rules, num_classes, num_classes)
+        return cls(np.zeros(shape, np.int32), np.zeros(num_rules, np.int32))
 
 
 class Predictor:
@@ -75,11 +76,13 @@ class Predictor:
 @jax.jit
 def _count(counts: Counts, features, logits, means, labels) -> Counts:
     """Adds a batch: features `[B, D]`, logits `[B, K]`, labels int `[B]`, -1 where filled up."""
-    scores = jnp.stack([logits, exemplars.nearest_mean_scores(features, means)])
+    scores = logits[None]
+    if means is not None:
+        scores = jnp.stack([logits, exemplars.nearest_mean_scores(features, means)])
     best = jax.lax.top_k(scores, min(TOP, logits.shape[1]))[1]
     hits = (best == labels[None, :, None]).any(axis=2).sum(axis=1, dtype=jnp.int32)
     real = (labels != PAD).astype(jnp.int32)
-    rule = jnp.arange(len(RULES))[:, None]
+    rule = jnp.arange(len(scores))[:, None]
     confusion = counts.confusion.at[rule, jnp.maximum(labels, 0)[None], best[:, :, 0]].add(real)
     return Counts(confusion, counts.top + hits)
 
@@ -87,18 +90,18 @@ def _count(counts: Counts, features, logits, means, labels) -> Counts:
 def count(
     predict: Predictor,
     variables: Variables,
-    means: jax.Array,
+    means: jax.Array | None,
     images: jax.Array,
     labels: np.ndarray,
     task: Task,
 ) -> Counts:
     """Classifies the test images of all classes seen after `task`, without the task's identity.
 
-    means `[K, D]`: class means of the exemplars; images uint8 `[N, H, W, C]` on the device, labels
-    int `[N]` on the host.
+    means `[K, D]`: class means of the exemplars, None without any; images uint8 `[N, H, W, C]` on
+    the device, labels int `[N]` on the host.
     """
     rows = np.flatnonzero(labels < task.num_seen)
-    counts = Counts.zero(task.num_seen)
+    counts = Counts.zero(1 if means is None else len(RULES), task.num_seen)
     for part, features, logits in predict(variables, images, rows):
         targets = np.where(part == PAD, PAD, labels[part]).astype(np.int32)
         counts = _count(counts, features, logits, means, targets)
@@ -109,7 +112,11 @@ def by_task(counts: Counts, task: Task) -> dict:
     """The history row of a task: plain numbers, sums only (metrics.py takes the ratios)."""
     row = {"task": task.index, "first": task.first, "stop": task.stop}
     row["images"] = counts.confusion[0].sum(axis=1).tolist()
-    for index, rule in enumerate(RULES):
-        correct = np.diagonal(counts.confusion[index]).tolist()
-        row[rule] = {"correct": correct, "top": int(counts.top[index])}
+    for rule, confusion, top in zip(RULES, counts.confusion, counts.top):
+        row[rule] = {"correct": np.diagonal(confusion).tolist(), "top": int(top)}
     return row
+
+
+def rules_of(history: list[dict]) -> list[str]:
+    """Those of RULES by which the runs's history rows are counted."""
+    return [rule for rule in RULES if rule in history[-1]]

@@ -30,6 +30,11 @@ class Memory:
         images = np.zeros((size, *image_shape), np.uint8)
         return parallel.place(cls(images, np.full(size, EMPTY, np.int32)), sharding)
 
+    @property
+    def filled(self) -> int:
+        """Number of slots that hold an exemplar; they come first."""
+        return int((np.asarray(self.labels) != EMPTY).sum())
+
 
 class Pool(NamedTuple):
     """What one task may learn from: images uint8 `[N, H, W, C]`, labels int32 `[N]`, on the device.
@@ -47,7 +52,7 @@ class Pool(NamedTuple):
 
 def join(memory: Memory, images: np.ndarray, labels: np.ndarray, sharding) -> Pool:
     """Puts the exemplars and a task's new images `[n, H, W, C]`, sorted by class, into one pool."""
-    filled = int((np.asarray(memory.labels) != EMPTY).sum())
+    filled = memory.filled
     new_images, new_labels = parallel.place((images, labels.astype(np.int32)), sharding)
     return Pool(
         jnp.concatenate([memory.images[:filled], new_images]),
@@ -99,8 +104,10 @@ def shares(size: int, num_seen: int, allocation: str) -> np.ndarray:
     """How many slots each class may fill, int `[K]`.
 
     "equal": floor(size / classes), the rest stays unused (the published code); "fill": the first
-    classes get one more each until nothing is left.
+    classes get one more each until nothing is left; "everything": each keeps all it has.
     """
+    if allocation == "everything":
+        return np.full(num_seen, size)
     each, rest = divmod(size, num_seen)
     return each + (np.arange(num_seen) < (rest if allocation == "fill" else 0))
 

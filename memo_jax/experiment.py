@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from memo_jax import (
     augment,
+    base_task,
     checkpoints,
     datasets,
     evaluation,
@@ -23,7 +24,7 @@ from memo_jax import (
 from memo_jax.clock import Clock
 from memo_jax.datasets import Dataset
 from memo_jax.interrupts import Interrupted, Interrupts
-from memo_jax.learner import Learner
+from memo_jax.learner import Learner, held
 from memo_jax.logging import RunLog, TaskProgress, say
 from memo_jax.network import Variables
 from memo_jax.planning import Plan
@@ -48,13 +49,28 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
         order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
         dataset = dataset.in_order(order)
         plan = planning.make(config, dataset)
-        run_folder.describe(workdir, config, planning.resolved(config, plan))
+        resolved = planning.resolved(config, plan)
+        learner = restore(config, workdir, plan, resolved, mesh)
+        run_folder.describe(workdir, config, resolved)
         with Interrupts() as interrupts:
             run = _Run(config, workdir, mesh, dataset, plan, interrupts)
             try:
-                return run.all_tasks()
+                return run.all_tasks(learner)
             finally:
                 run.log.close()
+
+
+def restore(config, workdir: pathlib.Path, plan: Plan, resolved: dict, mesh) -> Learner:
+    """The learner as far as it got, or one that has learned nothing or borrowed its base task."""
+    net, tasks, size = plan.net, plan.tasks, plan.ledger.exemplars
+    memory = exemplars.Memory.empty(size, net.image_shape, parallel.replicated(mesh))
+    learner = checkpoints.restore_latest(workdir, net, tasks, memory, mesh)
+    if learner is None:
+        source = config.base_from and pathlib.Path(config.base_from)
+        base = base_task.load(source, resolved, net, tasks[0], mesh) if source else None
+        return Learner(base, memory)
+    say(f"resuming {workdir} after task {learner.tasks_done} of {len(tasks)}")
+    return learner
 
 
 class _Run:
@@ -71,10 +87,9 @@ class _Run:
         self.prepare_test = lambda images: normalise(augment.to_float(images))
         self.test_images = parallel.place(dataset.test.images, self.replicated)
 
-    def all_tasks(self) -> dict:
+    def all_tasks(self, learner: Learner) -> dict:
         """Learns the tasks that are not yet done; returns the summary."""
         tasks = self.plan.tasks
-        learner = self.restore()
         # A kill may have come between a task's checkpoint and its summary.
         summary = self.write_summary(learner) if learner.tasks_done else None
         for task in tasks[learner.tasks_done :]:
@@ -91,33 +106,34 @@ class _Run:
         """Writes summary.json and the plot; returns the summary."""
         return results.write(self.workdir, self.config, self.plan, learner)
 
-    def restore(self) -> Learner:
-        """The learner as far as it got, or one that has learned nothing."""
-        net, tasks, size = self.plan.net, self.plan.tasks, self.plan.ledger.exemplars
-        memory = exemplars.Memory.empty(size, net.image_shape, self.replicated)
-        learner = checkpoints.restore_latest(self.workdir, net, tasks, memory, self.mesh)
-        if learner is None:
-            return Learner(None, memory)
-        say(f"resuming {self.workdir} after task {learner.tasks_done} of {len(tasks)}")
-        return learner
-
     def learn(self, learner: Learner, task: Task) -> Learner:
         """One task: grow, train, rectify, choose exemplars, evaluate."""
         clock = Clock(learner.spent)
         new = self.dataset.train.of(task.first, task.stop)
         pool = exemplars.join(learner.memory, new.images, new.labels, self.replicated)
-        trained = self.train(learner, pool, task, clock)
+        if task.is_base and learner.variables:
+            trained = self.borrowed(learner, task)
+        else:
+            trained = self.train(learner, pool, task, clock)
         trained = self.plan.method.at(task).rectify(trained, task)
         predict = self.predictor(trained)
         clock.lap("compile")
-        memory, means = self.remember(predict, trained, pool, task)
+        memory, means = learner.memory, None
+        if self.plan.ledger.exemplars:
+            memory, means = self.remember(predict, trained, pool, task)
         clock.lap("exemplars")
         labels = self.dataset.test.labels
         counts = evaluation.count(predict, trained, means, self.test_images, labels, task)
         clock.lap("evaluate")
         results.save_confusion(self.workdir, counts, task)
-        row = evaluation.by_task(counts, task)
+        row = {**evaluation.by_task(counts, task), "memory": held(trained, memory)}
         return Learner(trained, memory, (*learner.history, row), clock.spent)
+
+    def borrowed(self, learner: Learner, task: Task) -> Variables:
+        """The base task as another run has learned it."""
+        say(f"task {task.index + 1} as learned by {self.config.base_from}")
+        self.log.resume(task.index, 0)
+        return learner.variables
 
     def predictor(self, variables: Variables) -> evaluation.Predictor:
         """Features and logits of test images for networks of the shape of `variables`."""
@@ -133,7 +149,7 @@ class _Run:
             features,
             task,
             self.config.memory.selection,
-            self.config.memory.allocation,
+            self.plan.allocation,
             self.replicated,
         )
         means = exemplars.class_means(features, memory.labels, task.num_seen)

@@ -6,6 +6,7 @@ import hashlib
 import jax
 import numpy as np
 
+from memo_jax import budget
 from memo_jax.exemplars import Memory
 from memo_jax.freezing import path_of
 from memo_jax.network import Network, Variables
@@ -33,6 +34,22 @@ class Learner:
         """The device arrays, as the tree that is saved and digested."""
         memory = {"images": self.memory.images, "labels": self.memory.labels}
         return {"variables": self.variables, "memory": memory}
+
+
+def held(variables: Variables, memory: Memory) -> dict[str, float]:
+    """What is held now, measured on the arrays: the terms of budget.Ledger, and `filled` slots."""
+    params = variables["params"]
+    leaves = jax.tree.leaves((params["trunk"], params["blocks"]))
+    exemplar_mb = memory.images.nbytes / budget.MB
+    model_mb = sum(leaf.nbytes for leaf in leaves) / budget.MB
+    return {
+        "exemplars": len(memory.labels),
+        "filled": memory.filled,
+        "exemplar_mb": exemplar_mb,
+        "parameters": sum(leaf.size for leaf in leaves),
+        "model_mb": model_mb,
+        "total_mb": exemplar_mb + model_mb,
+    }
 
 
 def abstract_arrays(net: Network, tasks_done: tuple[Task, ...], memory: Memory) -> dict:

@@ -10,7 +10,6 @@ leaves the old one as it was.
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
@@ -96,6 +95,20 @@ class Network:
         shape = base.output_shape(self.trunk_units, self.image_shape)
         return base.init(self.block_units, shape, self.backbone.kernel_init, seed, task.index)
 
+    def adopt(self, variables: Variables) -> Variables:
+        """The variables of a network of one block, cut anywhere, as this network would hold them.
+
+        Trunk and block together are the whole backbone, wherever the cut is.
+        """
+
+        def recut(tree: dict) -> dict:
+            units = {**tree["trunk"], **tree["blocks"][0]}
+            trunk = {name: units[name] for name, _ in self.trunk_units}
+            block = {name: units[name] for name, _ in self.block_units}
+            return {**tree, "trunk": trunk, "blocks": (block,)}
+
+        return {name: recut(tree) for name, tree in variables.items()}
+
     def apply(
         self,
         variables: Variables,
@@ -132,11 +145,9 @@ class Network:
 
     def num_parameters(self, num_tasks: int) -> int:
         """Parameters of trunk and blocks after so many tasks: what a memory budget counts."""
-        params = self.abstract((Task(0, 0, 1),))["params"]
-        trunk, block = (
-            sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params[part]))
-            for part in ("trunk", "blocks")
-        )
+        trunk = base.num_parameters(self.trunk_units, self.image_shape)
+        shape = base.output_shape(self.trunk_units, self.image_shape)
+        block = base.num_parameters(self.block_units, shape)
         return trunk + block * (num_tasks if self.grows else 1)
 
     def abstract(self, tasks: tuple[Task, ...]) -> Variables:

@@ -6,10 +6,20 @@ import math
 
 from ml_collections import ConfigDict
 
-from memo_jax import augment, backbones, budget, datasets, exemplars, methods, network, protocol
+from memo_jax import (
+    augment,
+    backbones,
+    budget,
+    datasets,
+    exemplars,
+    memory_plan,
+    methods,
+    protocol,
+)
 from memo_jax.datasets import Dataset
 from memo_jax.errors import UserError, expect_one_of
 from memo_jax.methods import base as method_base
+from memo_jax.network import Network
 from memo_jax.optimizers import Schedule
 
 log = logging.getLogger("memo_jax")
@@ -22,14 +32,18 @@ LOOPS = ("auto", "python", "scan")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run will do, free of the config's strings and placeholders."""
+    """What a run will do, free of the config's strings and placeholders.
+
+    ledger: what it holds at its end. allocation: how slots are dealt to classes (exemplars.shares).
+    """
 
     tasks: tuple[protocol.Task, ...]
     method: method_base.Method
     options: method_base.Options
-    net: network.Network
+    net: Network
     schedules: tuple[Schedule, Schedule]
     ledger: budget.Ledger
+    allocation: str
 
     def schedule(self, task: protocol.Task) -> Schedule:
         """How `task` is trained: as the base task or as a later one."""
@@ -67,7 +81,6 @@ def check(config: ConfigDict, num_devices: int) -> None:
         "method.train_trunk": ("auto", "true", "false"),
         "method.block_init": ("previous", "fresh"),
         "method.distill_weight": ("auto", "sum", "convex"),
-        "memory.align_to": methods.names(),
         "memory.selection": exemplars.SELECTIONS,
         "memory.allocation": exemplars.ALLOCATIONS,
         "schedule.name": method_base.SCHEDULES,
@@ -85,11 +98,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
         _expect_number("memory.exemplars", config.memory.exemplars, 1, math.inf)
     if config.memory.total_mb is not None:
         _expect_number("memory.total_mb", config.memory.total_mb, 0, math.inf)
-        if config.memory.exemplars:
-            raise UserError(
-                "memory: expected one budget, found both memory.exemplars and memory.total_mb; "
-                "set only one of them (--config.memory.exemplars=0 unsets that)"
-            )
+    memory_plan.reference(config.memory.align_to, config.backbone.name)
 
 
 def _get(config: ConfigDict, field: str):
@@ -112,33 +121,22 @@ def make(config: ConfigDict, dataset: Dataset) -> Plan:
     """The plan of a checked config for a dataset. Raises UserError for what does not fit it."""
     tasks = protocol.split(dataset.num_classes, config.protocol.base, config.protocol.increment)
     method = methods.get(config.method.name)
-    net = network.build(
-        backbones.get(config.backbone.name), dataset.image_shape, config.backbone.cut, method.grows
+    backbone, memory = config.backbone, config.memory
+    stream = memory_plan.Stream(
+        dataset.image_shape, dataset.num_classes, len(tasks), len(dataset.train)
     )
-    parameters = net.num_parameters(len(tasks))
-    size = _exemplars(config, net, len(tasks), parameters)
-    budget.check(size, dataset.num_classes, len(dataset.train))
+    wish = memory_plan.Budget(
+        memory.exemplars, memory.total_mb, memory.align_to, memory.base_exemplars
+    )
     return Plan(
         tasks=tasks,
         method=method,
         options=_options(config, tasks[0]),
-        net=net,
+        net=memory_plan.network_of(method, backbone.name, backbone.cut, stream.image_shape),
         schedules=_schedules(config, method),
-        ledger=budget.Ledger(size, parameters, budget.image_bytes(dataset.image_shape)),
+        ledger=memory_plan.ledger(method, backbone.name, backbone.cut, stream, wish),
+        allocation="everything" if method.keeps == "everything" else memory.allocation,
     )
-
-
-def _exemplars(config: ConfigDict, net: network.Network, num_tasks: int, parameters: int) -> int:
-    """The number of exemplars that the config's budget gives a network of `parameters`."""
-    memory = config.memory
-    if memory.exemplars:
-        return memory.exemplars
-    if memory.total_mb is not None:
-        return budget.exemplars_within(memory.total_mb, parameters, net.image_shape)
-    other = methods.get(memory.align_to)
-    reference = network.build(net.backbone, net.image_shape, config.backbone.cut, other.grows)
-    spared = reference.num_parameters(num_tasks) - parameters
-    return budget.aligned_exemplars(memory.base_exemplars, spared, net.image_shape)
 
 
 def _options(config: ConfigDict, base_task: protocol.Task) -> method_base.Options:

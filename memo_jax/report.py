@@ -13,8 +13,8 @@ def plot_accuracy(path: pathlib.Path, summary: dict) -> None:
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
     lines = {"head": ("#0072b2", "o-", "head"), "nearest_mean": ("#d55e00", "s--", "nearest mean")}
     classes_seen = summary["classes_seen"]
-    for rule, (colour, style, label) in lines.items():
-        values, average = summary["accuracy"][rule], summary["averages"][rule]
+    for rule, values in summary["accuracy"].items():
+        (colour, style, label), average = lines[rule], summary["averages"][rule]
         axes.plot(
             classes_seen, values, style, color=colour, label=f"{label}, average {average:.2f} %"
         )

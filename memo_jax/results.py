@@ -14,7 +14,8 @@ from memo_jax.logging import RunLog, say, write_json
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task, setting_name
 
-KEYS = {"accuracy", "averages", "classes_seen", "memory", "seconds", "images_per_second", "digest"}
+KEYS = {"accuracy", "averages", "classes_seen", "seconds", "images_per_second", "digest"}
+KEYS |= {"memory", "memory_by_task", "base_from"}
 """What the closing words and the readers of a summary rely on, besides metrics.SUMMARIES."""
 
 
@@ -34,20 +35,20 @@ def finished(workdir: pathlib.Path) -> dict | None:
 def log_task(log: RunLog, plan: Plan, learner: Learner) -> None:
     """Logs and says how the task just learned went."""
     history, task = learner.history, plan.tasks[learner.tasks_done - 1]
-    head, mean = (metrics.accuracy(history, rule)[-1] for rule in evaluation.RULES)
+    accuracy = {r: metrics.last_accuracy(history, r) for r in evaluation.rules_of(history)}
     line = {
         "task": task.index,
         "classes_seen": task.num_seen,
-        "head": head,
-        "nearest_mean": mean,
+        **accuracy,
         "top5": metrics.top5(history)[-1],
         **learner.spent,
     }
     log.write("task", line, step=plan.epochs_until(task, plan.schedule(task).epochs))
     seconds = sum(learner.spent[phase] for phase in PHASES)
+    named = ", ".join(f"{rule.replace('_', ' ')} {value:.2f} %" for rule, value in accuracy.items())
     say(
-        f"task {task.index + 1}: {task.num_seen} classes seen, accuracy {head:.2f} % "
-        f"(nearest mean {mean:.2f} %), {seconds:.0f} s in all"
+        f"task {task.index + 1}: {task.num_seen} classes seen, accuracy by {named}; "
+        f"{seconds:.0f} s in all"
     )
 
 
@@ -73,6 +74,7 @@ def write(workdir: pathlib.Path, config: ConfigDict, plan: Plan, learner: Learne
 def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
     """The content of summary.json: accuracies in percent, of the head unless named otherwise."""
     history, spent = list(learner.history), learner.spent
+    rules = evaluation.rules_of(history)
     seconds = {phase: spent[phase] for phase in PHASES}
     return {
         "method": plan.method.name,
@@ -81,13 +83,15 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
         "backbone": config.backbone.name,
         "class_order_seed": config.protocol.class_order_seed,
         "seed": config.seed,
+        "base_from": config.base_from,
         "num_tasks": len(plan.tasks),
         "tasks_done": learner.tasks_done,
         "classes_seen": [row["stop"] for row in history],
-        "accuracy": {rule: metrics.accuracy(history, rule) for rule in evaluation.RULES},
-        "averages": {rule: metrics.average_accuracy(history, rule) for rule in evaluation.RULES},
+        "accuracy": {rule: metrics.accuracy(history, rule) for rule in rules},
+        "averages": {rule: metrics.average_accuracy(history, rule) for rule in rules},
         **{name: metric(history) for name, metric in metrics.SUMMARIES.items()},
         "memory": plan.ledger.as_dict(),
+        "memory_by_task": [row["memory"] for row in history],
         "seconds": {"total": sum(seconds.values()), **seconds},
         "images_per_second": spent["images"] / max(spent["train"], 1e-9),
         "devices": parallel.describe(),

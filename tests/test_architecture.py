@@ -7,14 +7,15 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
-    {"errors", "randomness", "metrics", "parallel", "interrupts"},
+    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper"},
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
     {"losses", "network", "exemplars"},
     {"methods", "learner", "training", "evaluation"},
-    {"clock", "logging", "checkpoints", "planning", "report"},
-    {"run_folder"},
+    {"clock", "logging", "checkpoints", "memory_plan", "report"},
+    {"run_folder", "planning", "base_task"},
     {"results"},
-    {"experiment"},
+    {"experiment", "commands"},
+    {"__main__"},
 ]
 RANK = {module: rank for rank, modules in enumerate(RANKS) for module in modules}
 

@@ -143,19 +143,37 @@ def test_a_number_of_exemplars_is_taken_as_it_is(cifar100):
 # ---- errors
 
 
-def test_two_budgets_are_told():
+def test_a_number_of_exemplars_keeps_to_a_limit_in_megabytes(cifar100):
     config = small_config()
-    config.memory.exemplars, config.memory.total_mb = 2000, 23.5
-    with pytest.raises(UserError, match=r"both memory\.exemplars and memory\.total_mb"):
-        planning.check(config, num_devices=1)
+    parameters = planning.make(config, cifar100).ledger.parameters
+    config.memory.exemplars = 512  # 1.5 MB
+    config.memory.total_mb = 1.5 + parameters * 4 / 2**20
+    assert planning.make(config, cifar100).ledger.exemplars == 512
+    config.memory.exemplars = 513
+    with pytest.raises(UserError, match=r"expected at most 3.69.* MB, found .*: 513 exemplars"):
+        planning.make(config, cifar100)
 
 
-@pytest.mark.parametrize(("field", "value", "found"), [("exemplars", 99, 99), ("total_mb", 2.0, 0)])
-def test_a_budget_below_one_exemplar_for_each_class_is_told(field, value, found, cifar100):
+def test_models_that_alone_exceed_the_megabytes_are_told(cifar100):
+    config = small_config()
+    config.memory.total_mb = 2.0
+    with pytest.raises(UserError, match=r"at most 2 MB, found 2.19 MB: 0 exemplars .* 574,608 par"):
+        planning.make(config, cifar100)
+
+
+@pytest.mark.parametrize(("field", "value"), [("exemplars", 99), ("total_mb", 2.45)])
+def test_a_budget_below_one_exemplar_for_each_class_is_told(field, value, cifar100):
     config = small_config()
     config.memory[field] = value
-    with pytest.raises(UserError, match=f"each of 100 classes, found a budget of {found};"):
+    with pytest.raises(UserError, match=r"each of 100 classes, found a budget of (99|88);"):
         planning.make(config, cifar100)
+
+
+@pytest.mark.parametrize(("align_to", "exemplars"), [("der:resnet14", 3634), ("replay", 2000)])
+def test_a_method_may_be_aligned_to_another_backbone(align_to, exemplars, cifar100):
+    config = config_of("cifar_b0i10", "replay")
+    config.memory.align_to = align_to
+    assert planning.make(config, cifar100).ledger.exemplars == exemplars
 
 
 def test_one_exemplar_for_each_class_is_enough(cifar100):

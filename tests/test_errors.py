@@ -53,7 +53,11 @@ MISTAKES = {
     "no increment": ({"protocol.increment": 0}, ["increment", "0"]),
     "budget below one per class": ({"memory.exemplars": 9}, ["9", "10 classes"]),
     "more exemplars than images": ({"memory.exemplars": 10**6}, ["1000000", "1442"]),
-    "two budgets": ({"memory.total_mb": 3.5}, ["exemplars", "total_mb"]),
+    "exceeded budget": ({"memory.total_mb": 0.5}, ["0.5 MB", "200 exemplars", "parameters"]),
+    "unknown backbone to align to": (
+        {"memory.exemplars": 0, "memory.align_to": "der:resnet33"},
+        ["resnet33", "resnet3"],
+    ),
     "budget that is no number": (
         {"memory.exemplars": 0, "memory.total_mb": float("nan")},
         ["total_mb", "nan"],

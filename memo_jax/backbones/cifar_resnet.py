@@ -7,19 +7,12 @@ May be cut after the stem, after any residual block (`b1`, `b2`, ...) and after 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from memo_jax.backbones.base import Backbone, GlobalPool
-from memo_jax.backbones.layers import BatchNorm, conv
+from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal
 
 DEPTHS = (8, 14, 20, 26, 32, 44, 56, 110)
 WIDTHS = (16, 32, 64)
-
-
-def kernel_init(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """N(0, 2 / (k * k * out)), as He et al. and the published code; shape `[k, k, in, out]`."""
-    height, width, _, out = shape
-    return rng.standard_normal(shape) * (2.0 / (height * width * out)) ** 0.5
 
 
 class Stem(nn.Module):
@@ -61,7 +54,7 @@ def build(depth: int) -> Backbone:
     cuts = {"memo": 1 + 2 * n, "memo-2": 1 + n, "memo-3": 1}
     cuts |= {f"b{i}": 1 + i for i in range(1, 3 * n)}
     units.append(("pool", GlobalPool()))
-    return Backbone(f"resnet{depth}", tuple(units), cuts, WIDTHS[-1], kernel_init)
+    return Backbone(f"resnet{depth}", tuple(units), cuts, WIDTHS[-1], fan_out_normal)
 
 
 BACKBONES = {f"resnet{depth}": lambda depth=depth: build(depth) for depth in DEPTHS}

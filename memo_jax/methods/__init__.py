@@ -12,7 +12,7 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "base")
 
 
-def get(name: str) -> Method:
-    """A method by name. Raises UserError for an unknown one."""
-    expect_one_of("method.name", name, names())
+def get(name: str, field: str = "method.name") -> Method:
+    """A method by name. Raises UserError for an unknown one, naming the setting it came from."""
+    expect_one_of(field, name, names())
     return importlib.import_module(f"{__name__}.{name}").METHOD

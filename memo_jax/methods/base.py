@@ -59,7 +59,8 @@ class Method:
     loss, trains: the loss, and the parameter paths that learn (freezing.mask).
     published: the schedule of the later tasks in the authors' published code.
     rectify: applied once to the trained variables. teacher: whether the loss sees the outputs of
-    the network as it was before the task.
+    the network as it was before the task. keeps: what it may keep of old images: "budget" (the
+    run's exemplars), "nothing" or "everything", the last two whatever the budget.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Method:
     published: Schedule
     rectify: Callable[[Variables, Task], Variables] = leave
     teacher: bool = False
+    keeps: str = "budget"
 
     def at(self, task: Task) -> "Method":
         """The method as it acts in `task`: itself, or what all methods do in the base task."""

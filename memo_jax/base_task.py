@@ -1,0 +1,75 @@
+"""Starts a run from another run's base task.
+
+The base task is the same for all methods: one network, plain cross-entropy. Where its terms agree
+its result can be shared, whatever the method, the cut and the memory: trunk and block together are
+the same network everywhere, and exemplars are chosen anew.
+"""
+
+import json
+import pathlib
+
+from memo_jax import checkpoints, memory_plan, methods, parallel
+from memo_jax.errors import UserError
+from memo_jax.exemplars import Memory
+from memo_jax.learner import abstract_arrays
+from memo_jax.network import Network, Variables
+from memo_jax.protocol import Task
+
+
+def terms(resolved: dict) -> dict:
+    """What determines the result of a base task, from a resolved config (planning.resolved)."""
+    protocol, schedule = resolved["protocol"], resolved["schedule"]
+    return {
+        "seed": resolved["seed"],
+        "dataset.name": resolved["dataset"]["name"],
+        "dataset.augment": resolved["dataset"]["augment"],
+        "protocol.class_order_seed": protocol["class_order_seed"],
+        "classes of the base task": protocol["base"] or protocol["increment"],
+        "backbone.name": resolved["backbone"]["name"],
+        "schedule.batch_size": schedule["batch_size"],
+        **{f"schedule.base.{name}": value for name, value in schedule["base"].items()},
+    }
+
+
+def load(source: pathlib.Path, resolved: dict, net: Network, task: Task, mesh) -> Variables:
+    """The trained variables of the base `task` of the run in `source`, for the network `net`.
+
+    Raises UserError if there is no such run, if it has not finished or cannot be read, and with
+    the differences listed if it learned another base task than `resolved` asks for.
+    """
+    there = _resolved(source)
+    wanted = terms(json.loads(json.dumps(resolved)))
+    found = terms(there)
+    differing = [
+        f"{name}: {found.get(name)} there, {value} here"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
+    if differing:
+        raise UserError(
+            f"base_from: {source} has learned another base task ({'; '.join(differing)}); "
+            f"use a run with the same terms or unset --config.base_from"
+        )
+    other = memory_plan.network_of(
+        methods.get(there["method"]["name"]),
+        there["backbone"]["name"],
+        there["backbone"]["cut"],
+        net.image_shape,
+    )
+    memory = Memory.empty(there["memory"]["exemplars"], net.image_shape, parallel.replicated(mesh))
+    abstract = abstract_arrays(other, (task,), memory)
+    arrays = checkpoints.load_task(source, task, abstract, mesh)
+    return net.adopt(arrays["variables"])
+
+
+def _resolved(source: pathlib.Path) -> dict:
+    """The resolved config of the run in `source`."""
+    path = source / "config.json"
+    try:
+        resolved = json.loads(path.read_text())["resolved"]
+        terms(resolved)
+        return resolved
+    except FileNotFoundError as error:
+        raise UserError(f"base_from: there is no run in {source} (no config.json)") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"base_from: {path} is not a config of this program") from error
