@@ -16,6 +16,12 @@ def get_config(method: str | None = "memo") -> ConfigDict:
             # Folder of a run that has learned the very same base task, to start from its result
             # instead of learning it again (the published tables were made so).
             "base_from": config_dict.placeholder(str),
+            # In what convolutions are computed: "float32" or "bfloat16" (faster on accelerators).
+            # Parameters, BatchNorm statistics, heads and losses are float32 in both.
+            "precision": "float32",
+            # Writes a trace of the second epoch of every task to profile/ (look at it with
+            # TensorBoard's profiler or Perfetto).
+            "profile": False,
             "dataset": {
                 # A file in memo_jax/datasets.
                 "name": "cifar100",

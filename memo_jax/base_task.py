@@ -21,6 +21,7 @@ def terms(resolved: dict) -> dict:
     protocol, schedule = resolved["protocol"], resolved["schedule"]
     return {
         "seed": resolved["seed"],
+        "precision": resolved["precision"],
         "dataset.name": resolved["dataset"]["name"],
         "dataset.augment": resolved["dataset"]["augment"],
         "protocol.class_order_seed": protocol["class_order_seed"],

@@ -37,8 +37,10 @@ def _folder(workdir: pathlib.Path) -> pathlib.Path:
     return workdir.absolute() / "checkpoints"
 
 
-def _save(path: pathlib.Path, arrays, meta: dict) -> None:
-    """Writes atomically: until it is complete the folder has another name (Orbax).
+def _save(path: pathlib.Path, arrays, meta: dict, signature: str) -> None:
+    """Writes arrays, meta and the arrays' digest `signature`.
+
+    It is atomic: until it is complete the folder has another name (Orbax).
 
     What is there already under this name is the same state (a damaged one was put aside) and
     stays. Raises UserError for numbers that are not finite, so that the last good one stays too.
@@ -53,7 +55,7 @@ def _save(path: pathlib.Path, arrays, meta: dict) -> None:
                 f"{name} holds numbers that are not finite at {path.name}, which is not saved; the "
                 f"last good checkpoint is kept: lower the learning rate or look at the data"
             )
-    ocp.save(path, flat, custom_metadata={**meta, "digest": digest(arrays)})
+    ocp.save(path, flat, custom_metadata={**meta, "digest": signature})
 
 
 def _put_aside(path: pathlib.Path, error: Damaged) -> None:
@@ -109,7 +111,8 @@ def _found(workdir: pathlib.Path, pattern: str) -> list[tuple[tuple[int, ...], p
 def save_task(workdir: pathlib.Path, learner: Learner) -> None:
     """Saves the learner after its last task; the rolling checkpoints of that task go."""
     meta = {"history": list(learner.history), "spent": learner.spent}
-    _save(_folder(workdir) / f"task_{learner.tasks_done - 1:03d}", learner.arrays(), meta)
+    path = _folder(workdir) / f"task_{learner.tasks_done - 1:03d}"
+    _save(path, learner.arrays(), meta, learner.digest)
     if parallel.is_lead():
         for path in _folder(workdir).glob("rolling_*"):  # interrupted saves of some included
             shutil.rmtree(path)
@@ -154,7 +157,7 @@ def save_rolling(workdir: pathlib.Path, task: Task, state, spent: dict[str, floa
     """Saves a TrainState inside `task`; older rolling checkpoints go once it is complete."""
     path = _folder(workdir) / f"rolling_{task.index:03d}_{int(state.step):06d}"
     older = [p for _, p in _found(workdir, r"rolling_(\d+)_(\d+)") if p != path]
-    _save(path, state, {"spent": spent})
+    _save(path, state, {"spent": spent}, digest(state))
     if parallel.is_lead():
         for old in older:
             shutil.rmtree(old)

@@ -25,7 +25,7 @@ from memo_jax.clock import Clock
 from memo_jax.datasets import Dataset
 from memo_jax.interrupts import Interrupted, Interrupts
 from memo_jax.learner import Learner, held
-from memo_jax.logging import RunLog, TaskProgress, say
+from memo_jax.logging import EpochTrace, RunLog, TaskProgress, say
 from memo_jax.network import Variables
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task
@@ -37,6 +37,7 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
     Raises UserError, before any work, for what is wrong with the config, the data or the folder;
     Interrupted, after saving, when SIGTERM or Ctrl-C asked to stop.
     """
+    parallel.keep_compiled_programs()
     mesh = parallel.data_mesh()
     planning.check(config, mesh.size)
     with run_folder.claimed(workdir, config):
@@ -202,6 +203,7 @@ class _Run:
     def hooks(self, task: Task, progress: TaskProgress, clock: Clock) -> training.Hooks:
         """Progress, the epoch's log line, rolling checkpoints and the wish to stop."""
         every = self.config.checkpoints.every_epochs
+        trace = EpochTrace(self.workdir / "profile" / f"task_{task.index:03d}")
 
         def save(state: training.TrainState, report: training.Report) -> None:
             self.log.flush()
@@ -212,6 +214,8 @@ class _Run:
             line = {"task": task.index, "epoch": number + 1, **means}
             self.log.write("epoch", line, step=self.plan.epochs_until(task, number + 1))
             last = number + 1 == self.plan.schedule(task).epochs
+            if self.config.profile:
+                trace.after(number, last)
             if (number + 1) % every == 0 and not last:
                 save(state, report)
 

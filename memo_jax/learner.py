@@ -1,6 +1,7 @@
 """Learner: what survives a task, and is exactly what a checkpoint holds."""
 
 import dataclasses
+import functools
 import hashlib
 
 import jax
@@ -34,6 +35,11 @@ class Learner:
         """The device arrays, as the tree that is saved and digested."""
         memory = {"images": self.memory.images, "labels": self.memory.labels}
         return {"variables": self.variables, "memory": memory}
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of all arrays, computed once: a large memory takes seconds."""
+        return digest(self.arrays())
 
 
 def held(variables: Variables, memory: Memory) -> dict[str, float]:

@@ -9,6 +9,7 @@ import pathlib
 import sys
 import time
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -124,3 +125,19 @@ class TaskProgress:
         elif parallel.is_lead() and time.monotonic() - self._said > 60:
             self._said = time.monotonic()
             print(f"  {self._title} {state}", file=sys.stderr, flush=True)
+
+
+class EpochTrace:
+    """Writes JAX's trace of the second epoch of a task, the first that is as all later ones."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder, self._running = folder, False
+
+    def after(self, number: int, last: bool) -> None:
+        """To be called after epoch `number`, counted from 0; `last` if none follows."""
+        if self._running:
+            jax.profiler.stop_trace()
+            self._running = False
+        elif number == 0 and not last and parallel.is_lead():
+            jax.profiler.start_trace(str(self._folder))
+            self._running = True

@@ -37,12 +37,15 @@ class Network:
     """How variables are made, grown and applied; holds no array.
 
     cut: number of the backbone's units in the trunk. grows: whether a task adds a block.
+    compute: type in which trunk and blocks are run; variables, BatchNorm statistics, features,
+    heads and losses are float32 whatever it is.
     """
 
     backbone: base.Backbone
     image_shape: tuple[int, int, int]
     cut: int
     grows: bool
+    compute: jnp.dtype = jnp.float32
 
     @property
     def trunk_units(self) -> base.Units:
@@ -122,21 +125,24 @@ class Network:
         mask: float `[B]`, 0 for rows that only fill up the batch.
         """
         params, stats = variables["params"], variables["batch_stats"]
+        images = images.astype(self.compute)
+        trunk = _convolving_in(self.compute, params["trunk"])
+        blocks = [_convolving_in(self.compute, block) for block in params["blocks"]]
         training = training or {"trunk": {}, "blocks": ({},) * len(params["blocks"])}
         shared, trunk_stats = base.run(
-            self.trunk_units, params["trunk"], stats["trunk"], images, training["trunk"], mask
+            self.trunk_units, trunk, stats["trunk"], images, training["trunk"], mask
         )
         features, block_stats = [], []
-        for block in range(len(params["blocks"])):
+        for block in range(len(blocks)):
             out, after = base.run(
                 self.block_units,
-                params["blocks"][block],
+                blocks[block],
                 stats["blocks"][block],
                 shared,
                 training["blocks"][block],
                 mask,
             )
-            features.append(out)
+            features.append(out.astype(jnp.float32))
             block_stats.append(after)
         joined = jnp.concatenate(features, axis=1)
         aux = heads.apply(params["aux_head"], features[-1]) if "aux_head" in params else None
@@ -156,6 +162,16 @@ class Network:
         for task in tasks:
             variables = self.expand(variables, task, seed=0)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), variables)
+
+
+def _convolving_in(dtype: jnp.dtype, params: dict) -> dict:
+    """The parameters with those of convolutions in `dtype`; BatchNorm's stay as they are."""
+    if "kernel" in params:
+        return {name: leaf.astype(dtype) for name, leaf in params.items()}
+    return {
+        name: _convolving_in(dtype, leaf) if isinstance(leaf, dict) else leaf
+        for name, leaf in params.items()
+    }
 
 
 def build(

@@ -1,5 +1,8 @@
 """The one file that knows devices: mesh, placement, who leads, how steps are driven."""
 
+import os
+import pathlib
+
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -55,6 +58,22 @@ def prefers_small_weight_gradients() -> bool:
     the devices' shares of the batch, or gain nothing.
     """
     return jax.default_backend() == "cpu" and jax.device_count() == 1
+
+
+def adds_one_by_one() -> bool:
+    """Whether long sums lose digits, as every value is added to one running total: on CPU."""
+    return jax.default_backend() == "cpu"
+
+
+def keep_compiled_programs() -> None:
+    """Keeps what is compiled for an accelerator from run to run.
+
+    In $JAX_COMPILATION_CACHE_DIR, else in memo_jax/compiled under the user's cache folder. Not on
+    CPU, where jax 0.10 warns of every program it reads back.
+    """
+    if jax.default_backend() != "cpu" and not jax.config.jax_compilation_cache_dir:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "memo_jax" / "compiled"))
 
 
 def describe() -> str:

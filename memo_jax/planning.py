@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import math
 
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from memo_jax import (
@@ -28,6 +29,7 @@ TRUNK_LEARNS_UP_TO = 20
 """Base classes up to which train_trunk "auto" lets the trunk learn (the paper's threshold)."""
 
 LOOPS = ("auto", "python", "scan")
+PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +87,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
         "memory.allocation": exemplars.ALLOCATIONS,
         "schedule.name": method_base.SCHEDULES,
         "train.loop": LOOPS,
+        "precision": PRECISIONS,
     }
     for field, known in names.items():
         expect_one_of(field, _get(config, field), known)
@@ -128,11 +131,12 @@ def make(config: ConfigDict, dataset: Dataset) -> Plan:
     wish = memory_plan.Budget(
         memory.exemplars, memory.total_mb, memory.align_to, memory.base_exemplars
     )
+    net = memory_plan.network_of(method, backbone.name, backbone.cut, stream.image_shape)
     return Plan(
         tasks=tasks,
         method=method,
         options=_options(config, tasks[0]),
-        net=memory_plan.network_of(method, backbone.name, backbone.cut, stream.image_shape),
+        net=dataclasses.replace(net, compute=PRECISIONS[config.precision]),
         schedules=_schedules(config, method),
         ledger=memory_plan.ledger(method, backbone.name, backbone.cut, stream, wish),
         allocation="everything" if method.keeps == "everything" else memory.allocation,

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from memo_jax import evaluation, metrics, parallel, report
 from memo_jax.clock import PHASES
 from memo_jax.evaluation import Counts
-from memo_jax.learner import Learner, digest
+from memo_jax.learner import Learner
 from memo_jax.logging import RunLog, say, write_json
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task, setting_name
@@ -95,7 +95,7 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
         "seconds": {"total": sum(seconds.values()), **seconds},
         "images_per_second": spent["images"] / max(spent["train"], 1e-9),
         "devices": parallel.describe(),
-        "digest": digest(learner.arrays()),
+        "digest": learner.digest,
     }
 
 

@@ -109,6 +109,7 @@ DIFFERENT = {
     "rate": ({"schedule__learning_rate": 0.2}, "schedule.base.learning_rate: 0.1 there, 0.2 here"),
     "epochs": ({"schedule__base_epochs": 3}, "schedule.base.epochs: 2 there, 3 here"),
     "batch": ({"schedule__batch_size": 16}, "schedule.batch_size: 64 there, 16 here"),
+    "precision": ({"precision": "bfloat16"}, "precision: float32 there, bfloat16 here"),
     "augment": ({"dataset__augment": "none"}, "dataset.augment: shift there, none here"),
 }
 
@@ -149,7 +150,8 @@ def test_a_source_that_cannot_be_used_is_told_and_left_as_it_is(source, tmp_path
 
 
 def test_finetune_keeps_nothing_and_has_no_nearest_mean(source, tmp_path):
-    summary = run(tmp_path, "finetune", base_from=str(source))
+    settings = {"base_from": str(source), "schedule__later_epochs": 2, "profile": True}
+    summary = run(tmp_path, "finetune", **settings)
     assert set(summary["accuracy"]) == set(summary["averages"]) == {"head"}
     assert summary["memory"]["exemplars"] == summary["memory"]["exemplar_mb"] == 0
     assert [held["filled"] for held in summary["memory_by_task"]] == [0, 0]
@@ -157,7 +159,10 @@ def test_finetune_keeps_nothing_and_has_no_nearest_mean(source, tmp_path):
     assert summary["accuracy_matrix"][1][0] < 20 < summary["accuracy_matrix"][1][1]
     # A memory without slots is restored as well.
     (tmp_path / "summary.json").unlink()
-    assert run(tmp_path, "finetune", base_from=str(source)) == summary
+    assert run(tmp_path, "finetune", **settings) == summary
+    # The second epoch of the task that was trained has left a trace.
+    assert [path.name for path in (tmp_path / "profile").iterdir()] == ["task_001"]
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
 def test_joint_keeps_every_image_whatever_the_budget(source, tmp_path):

@@ -49,6 +49,7 @@ MISTAKES = {
     "allocation": ({"memory.allocation": "full"}, ["full", "fill"]),
     "align_to": ({"memory.align_to": "derr"}, ["memory.align_to", "derr", "der"]),
     "train_trunk": ({"method.train_trunk": "yes"}, ["train_trunk", "yes", "auto"]),
+    "precision": ({"precision": "float16"}, ["'float16'", "bfloat16"]),
     "loop": ({"train.loop": "while"}, ["while", "python"]),
     "no increment": ({"protocol.increment": 0}, ["increment", "0"]),
     "budget below one per class": ({"memory.exemplars": 9}, ["9", "10 classes"]),

@@ -10,7 +10,7 @@ from jax import lax
 
 from memo_jax import backbones, network, parallel
 from memo_jax.backbones import base, convolution
-from memo_jax.backbones.layers import BatchNorm, conv
+from memo_jax.backbones.layers import BatchNorm, conv, max_pool
 from memo_jax.protocol import Task
 
 # ---- batch normalisation
@@ -54,6 +54,28 @@ def test_in_inference_the_running_statistics_are_used_and_kept(batch_norm):
     expected = normalised(x, stats["mean"], stats["var"], params["scale"], params["bias"])
     np.testing.assert_allclose(out, expected, atol=1e-5)
     jax.tree.map(np.testing.assert_array_equal, moved["batch_stats"], stats)
+
+
+def test_epsilon_can_be_another(batch_norm):
+    x, params, stats = batch_norm
+    stats = {"mean": stats["mean"], "var": stats["var"] * 1e-3}  # so small that epsilon counts
+    out = BatchNorm(1e-3).apply({"params": params, "batch_stats": stats}, x, False)
+    values = (x.astype(np.float64) - stats["mean"]) / np.sqrt(stats["var"] + 1e-3)
+    np.testing.assert_allclose(out, values * params["scale"] + params["bias"], rtol=1e-5)
+
+
+def test_statistics_of_a_large_batch_keep_the_digits_of_float32():
+    # A mean of 3 deviations, as ReLUs make them. One sum over all positions is wrong by 4e-5.
+    x = (3 + np.random.RandomState(0).randn(64, 32, 32, 16)).astype(np.float32)
+    variables = {
+        "params": {"scale": np.ones(16, np.float32), "bias": np.zeros(16, np.float32)},
+        "batch_stats": {"mean": np.zeros(16, np.float32), "var": np.zeros(16, np.float32)},
+    }
+    apply = jax.jit(lambda x: BatchNorm().apply(variables, x, True, mutable=["batch_stats"]))
+    after = apply(x)[1]["batch_stats"]
+    values = x.astype(np.float64).reshape(-1, 16)
+    np.testing.assert_allclose(after["mean"], 0.1 * values.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(after["var"], 0.1 * values.var(0, ddof=1), rtol=1e-5)
 
 
 # ---- padded batches
@@ -112,7 +134,7 @@ def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
             x,
             kernel,
             (stride, stride),
-            [(padding, padding)] * 2,
+            [(side, side) for side in padding],
             dimension_numbers=convolution.LAYOUT,
         )
         return (out * weights).sum()
@@ -122,7 +144,13 @@ def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
 
 # Two images a group: three groups, four of which the last is filled up, and one.
 @pytest.mark.parametrize(("batch", "groups"), [(6, 3), (7, 4), (3, 1)])
-@pytest.mark.parametrize(("window", "padding"), [(3, 0), (3, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("window", "padding"),
+    [
+        *[((3, 3), (0, 0)), ((3, 3), (1, 1)), ((1, 1), (0, 0))],
+        *[((7, 7), (3, 3)), ((1, 7), (0, 3)), ((7, 1), (3, 0))],
+    ],
+)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_gradients_are_those_of_the_plain_convolution(
     stride, window, padding, batch, groups, monkeypatch
@@ -130,17 +158,25 @@ def test_gradients_are_those_of_the_plain_convolution(
     draws = np.random.RandomState(0)
     size = (7, 8)  # at stride 2 the window covers one of the sides only in part
     x = jnp.asarray(draws.randn(batch, *size, 2), jnp.float32)
-    kernel = jnp.asarray(draws.randn(window, window, 2, 4), jnp.float32)
-    height, width = ((s + 2 * padding - window) // stride + 1 for s in size)
+    kernel = jnp.asarray(draws.randn(*window, 2, 4), jnp.float32)
+    height, width = ((s + 2 * p - w) // stride + 1 for s, p, w in zip(size, padding, window))
     weights = jnp.asarray(draws.randn(batch, height, width, 4), jnp.float32)
     monkeypatch.setattr(convolution, "POSITIONS", 2 * height * width)
     monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
     ours, arguments = gradients(convolution.convolve, x, kernel, stride, padding, weights)
     plain, _ = gradients(lax.conv_general_dilated, x, kernel, stride, padding, weights)
     assert ("scan" in str(jax.make_jaxpr(ours)(*arguments))) == (groups > 1)
-    for own, expected in zip(ours(*arguments), plain(*arguments)):
+    for own, expected in zip(jax.jit(ours)(*arguments), jax.jit(plain)(*arguments)):
         assert own.shape == expected.shape
         np.testing.assert_allclose(own, expected, atol=1e-5 * float(jnp.abs(expected).max()))
+
+
+def test_windows_may_be_longer_than_wide():
+    x, kernel = np.random.RandomState(0).randn(2, 5, 6, 3), np.ones((1, 3, 3, 4))
+    out = conv(4, (1, 3), padding=(0, 1)).apply({"params": {"kernel": kernel}}, x)
+    beside = np.pad(x.sum(axis=-1), ((0, 0), (0, 0), (1, 1)))
+    sums = beside[:, :, :-2] + beside[:, :, 1:-1] + beside[:, :, 2:]
+    np.testing.assert_allclose(out, np.repeat(sums[..., None], 4, axis=-1), atol=1e-5)
 
 
 @pytest.mark.parametrize("preferred", [True, False])
@@ -178,3 +214,30 @@ def test_grouped_convolutions_are_left_to_xla(monkeypatch):
         for g in range(2)
     ]
     np.testing.assert_allclose(out, np.concatenate(halves, axis=-1), atol=1e-5)
+
+
+# ---- pooling
+
+
+@pytest.mark.parametrize(("window", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 2, 0)])
+def test_pooling_takes_the_first_largest_value_of_each_window(window, stride, padding):
+    draws = np.random.RandomState(0)
+    x = draws.randint(-5, -1, (7, 8))  # many are equal, and all below a padding of zeros
+    rows, columns = ((side + 2 * padding - window) // stride + 1 for side in x.shape)
+    weights = draws.rand(rows, columns).astype(np.float32)
+    expected, gradient = np.zeros((rows, columns)), np.zeros(x.shape)
+    for row, column in np.ndindex(rows, columns):
+        top, left = (max(0, place * stride - padding) for place in (row, column))
+        bottom, right = (place * stride - padding + window for place in (row, column))
+        seen = x[top:bottom, left:right]
+        expected[row, column] = seen.max()
+        first = np.unravel_index(seen.argmax(), seen.shape)
+        gradient[top + first[0], left + first[1]] += weights[row, column]
+
+    def pooled(x):
+        out = max_pool(x[None, ..., None], window, stride, padding)[0, ..., 0]
+        return (out * weights).sum(), out
+
+    ours, out = jax.grad(pooled, has_aux=True)(jnp.asarray(x, jnp.float32))
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_allclose(ours, gradient, atol=1e-6)

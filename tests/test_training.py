@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -35,6 +36,34 @@ def by_loop(variables):
 def test_scan_gives_the_same_numbers_as_the_python_loop(variables, by_loop):
     by_scan, _ = fit(variables, scan=True)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), by_scan, by_loop[0])
+
+
+def test_nothing_passes_between_host_and_device_inside_an_epoch(variables):
+    problem, pool = tiny.problem(variables), tiny.pool()
+    state = training.start(problem, variables, pool)
+    driver = training.Driver(problem, state, pool, scan=True)
+    rows = training.epoch_indices(problem, pool, 0)
+    # The rows are placed explicitly, which the guard allows; all else would raise.
+    with jax.transfer_guard("disallow"):
+        state = driver(state, rows)
+    assert int(state.step) == len(rows)
+
+
+def test_bfloat16_computes_convolutions_and_keeps_the_rest_in_float32(variables, by_loop):
+    net = dataclasses.replace(tiny.net(), compute=jnp.bfloat16)
+    means = []
+    hooks = training.Hooks(epoch=lambda number, row, state, report: means.append(row))
+    trained, _ = fit(variables, hooks=hooks, net=net)
+    assert {leaf.dtype for leaf in jax.tree.leaves(trained)} == {np.dtype(np.float32)}
+    for row, exact in zip(means, by_loop[2]):
+        assert row["loss"] != exact["loss"]
+        assert row["loss"] == pytest.approx(exact["loss"], rel=0.05)
+    jaxpr, outputs = jax.make_jaxpr(
+        lambda images: net.apply(trained, images)[0], return_shape=True
+    )(jnp.zeros((2, *net.image_shape)))
+    convolutions = [line for line in str(jaxpr).splitlines() if " conv_general_dilated[" in line]
+    assert convolutions and all(":bf16[" in line for line in convolutions)
+    assert {leaf.dtype for leaf in jax.tree.leaves(outputs)} == {np.dtype(np.float32)}
 
 
 def test_training_leaves_its_input_alone(variables, by_loop):

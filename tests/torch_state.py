@@ -1,10 +1,35 @@
-"""Puts PyTorch state dicts of the published code into our variables, for golden tests."""
+"""Puts PyTorch state dicts of the published code and of torchvision into our variables."""
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
-STEM = {"conv_1_3x3": "conv", "bn_1": "bn"}
+# Name of a module in a state dict -> its path here, by family.
+PATHS = {
+    # CIFAR ResNets; the last stage is `stage_3` of a whole network and `final_stage` of a block.
+    r"conv_1_3x3": r"stem/conv",
+    r"bn_1": r"stem/bn",
+    r"stage_(\d)\.(\d+)\.(\w+)": r"stage\1_block\2/\3",
+    r"final_stage\.(\d+)\.(\w+)": r"stage3_block\1/\2",
+    # ImageNet ResNets.
+    r"(conv|bn)1": r"stem/\1",
+    r"layer(\d)\.(\d+)\.(conv|bn)1": r"stage\1_block\2/\3_a",
+    r"layer(\d)\.(\d+)\.(conv|bn)2": r"stage\1_block\2/\3_b",
+    r"layer(\d)\.(\d+)\.(conv|bn)3": r"stage\1_block\2/\3_c",
+    r"layer(\d)\.(\d+)\.downsample\.0": r"stage\1_block\2/conv_shortcut",
+    r"layer(\d)\.(\d+)\.downsample\.1": r"stage\1_block\2/bn_shortcut",
+    # convnet2, counted from 0, whose second stage is `AdaptiveBlock` of a block; convnet4; VGG8.
+    r"encoder\.0\.0": r"stage1/conv",
+    r"encoder\.0\.1": r"stage1/bn",
+    r"(?:encoder\.1|AdaptiveBlock)\.0": r"stage2/conv",
+    r"(?:encoder\.1|AdaptiveBlock)\.1": r"stage2/bn",
+    r"block(\d)\.0": r"stage\1/conv",
+    r"block(\d)\.1": r"stage\1/bn",
+    # Inception-V3.
+    r"Conv2d_(\d[ab])_\dx\d\.(\w+)": r"stem/conv_\1/\2",
+    r"Mixed_(\d[a-e])\.(\w+)\.(\w+)": r"mixed_\1/\2/\3",
+}
 LEAVES = {
     "weight": "scale",
     "bias": "bias",
@@ -14,16 +39,17 @@ LEAVES = {
 
 
 def module_path(name: str) -> tuple[str, ...]:
-    """`stage_1.0.conv_a` -> ("stage1_block0", "conv_a"); `final_stage` is the third stage."""
-    if name in STEM:
-        return "stem", STEM[name]
-    stage, block, layer = re.fullmatch(r"(stage_\d|final_stage)\.(\d+)\.(\w+)", name).groups()
-    number = 3 if stage == "final_stage" else int(stage[-1])
-    return f"stage{number}_block{block}", layer
+    """`stage_1.0.conv_a` -> ("stage1_block0", "conv_a"): the unit first."""
+    (path,) = (
+        match.expand(template)
+        for pattern, template in PATHS.items()
+        if (match := re.fullmatch(pattern, name))
+    )
+    return tuple(path.split("/"))
 
 
 def leaf(name: str, value: np.ndarray) -> tuple[str, tuple[str, ...], np.ndarray]:
-    """(collection, path, array) of one entry of a CIFAR ResNet's state dict."""
+    """(collection, path, array) of one entry of a backbone's state dict."""
     module, kind = name.rsplit(".", 1)
     if value.ndim == 4:
         return "params", (*module_path(module), "kernel"), value.transpose(2, 3, 1, 0)
@@ -31,18 +57,18 @@ def leaf(name: str, value: np.ndarray) -> tuple[str, tuple[str, ...], np.ndarray
     return collection, (*module_path(module), LEAVES[kind]), value
 
 
-def backbone(state: dict[str, np.ndarray]) -> tuple[dict, dict]:
-    """(params, stats) of a state dict of a whole or a part of a CIFAR ResNet."""
-    trees = {"params": {}, "batch_stats": {}}
+def backbone(state: dict[str, np.ndarray], units: Iterable[str] = ()) -> tuple[dict, dict]:
+    """(params, stats) of a state dict of a whole backbone or a part of it.
+
+    units: names of units that are in the trees even if the state has nothing for them.
+    """
+    trees = {kind: {unit: {} for unit in units} for kind in ("params", "batch_stats")}
     for name, value in state.items():
         collection, path, array = leaf(name, value)
         node = trees[collection]
         for part in path[:-1]:
             node = node.setdefault(part, {})
         node[path[-1]] = array
-    for params in (trees["params"], trees["batch_stats"]):
-        if any(unit.startswith("stage3") for unit in trees["params"]):
-            params["pool"] = {}
     return trees["params"], trees["batch_stats"]
 
 
@@ -66,9 +92,10 @@ def variables(state: dict[str, np.ndarray]) -> dict:
     prefix = "AdaptiveExtractors." if trunk else "convnets."
     blocks = []
     if single:
-        blocks = [backbone({k: v for k, v in single.items() if k.startswith("stage_3")})]
+        last_stage = {k: v for k, v in single.items() if k.startswith("stage_3")}
+        blocks = [backbone(last_stage, ("pool",))]
     while part(state, f"{prefix}{len(blocks)}."):
-        blocks.append(backbone(part(state, f"{prefix}{len(blocks)}.")))
+        blocks.append(backbone(part(state, f"{prefix}{len(blocks)}."), ("pool",)))
     params = {
         "trunk": trunk,
         "blocks": tuple(p for p, _ in blocks),

@@ -41,7 +41,6 @@ class Backbone:
 
 
 @functools.cache
-@functools.cache
 def _shapes(module: nn.Module, in_shape: tuple[int, ...]) -> tuple[tuple[int, ...], Tree]:
     """What a unit makes of one example of `in_shape`, and the shapes of its variables.
 
@@ -122,8 +121,8 @@ def run(
 
 
 class GlobalPool(nn.Module):
-    """Averages over all positions: `[B, H, W, C]` -> `[B, C]`."""
+    """Averages over all positions in float32: `[B, H, W, C]` -> `[B, C]`."""
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
-        return x.mean(axis=(1, 2))
+        return x.mean(axis=(1, 2), dtype=jnp.float32)

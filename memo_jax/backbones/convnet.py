@@ -2,8 +2,11 @@
 
 A stage is one convolution, BatchNorm, ReLU and a max-pool. May be cut after any stage: `b1`,
 `b2`, ... count them, `memo` leaves the last one to the block, `memo-2` and `memo-3` the last two
-and three. The published code averages a window that is the whole map at 32 and at 224 pixels;
-here it is always the whole map.
+and three.
+
+The published code averages a window that is the whole map at 32 and at 224 pixels; here it is
+always the whole map. It leaves the initial weights to PyTorch (uniform by fan-in); here they are
+those of the ResNets, a scale that the BatchNorm after each convolution takes out again.
 """
 
 import flax.linen as nn
