@@ -8,7 +8,10 @@ the same network everywhere, and exemplars are chosen anew.
 import json
 import pathlib
 
-from memo_jax import checkpoints, memory_plan, methods, parallel
+import jax
+import numpy as np
+
+from memo_jax import checkpoints, memory_plan, methods
 from memo_jax.errors import UserError
 from memo_jax.exemplars import Memory
 from memo_jax.learner import abstract_arrays
@@ -51,26 +54,31 @@ def load(source: pathlib.Path, resolved: dict, net: Network, task: Task, mesh) -
             f"base_from: {source} has learned another base task ({'; '.join(differing)}); "
             f"use a run with the same terms or unset --config.base_from"
         )
-    other = memory_plan.network_of(
-        methods.get(there["method"]["name"]),
-        there["backbone"]["name"],
-        there["backbone"]["cut"],
-        net.image_shape,
+    try:
+        method, backbone = methods.get(there["method"]["name"]), there["backbone"]
+        other = memory_plan.network_of(method, backbone["name"], backbone["cut"], net.image_shape)
+    except UserError as error:
+        raise UserError(f"base_from: the network of {source} cannot be made: {error}") from error
+    size = there["memory"]["exemplars"]
+    memory = Memory(
+        jax.ShapeDtypeStruct((size, *net.image_shape), np.uint8),
+        jax.ShapeDtypeStruct((size,), np.int32),
     )
-    memory = Memory.empty(there["memory"]["exemplars"], net.image_shape, parallel.replicated(mesh))
     abstract = abstract_arrays(other, (task,), memory)
-    arrays = checkpoints.load_task(source, task, abstract, mesh)
-    return net.adopt(arrays["variables"])
+    return net.adopt(checkpoints.load_task(source, task, abstract, mesh)["variables"])
 
 
 def _resolved(source: pathlib.Path) -> dict:
-    """The resolved config of the run in `source`."""
+    """The resolved config of the run in `source`, with all that is read from it."""
     path = source / "config.json"
     try:
-        resolved = json.loads(path.read_text())["resolved"]
-        terms(resolved)
-        return resolved
+        there = json.loads(path.read_text())["resolved"]
+        terms(there)
+        _ = there["method"]["name"], there["backbone"]["cut"], int(there["memory"]["exemplars"])
     except FileNotFoundError as error:
         raise UserError(f"base_from: there is no run in {source} (no config.json)") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"base_from: {path} is not a config of this program") from error
+        raise UserError(
+            f"base_from: {path} is not a config of this version of the program ({error!r})"
+        ) from error
+    return there

@@ -71,10 +71,10 @@ def check(exemplars: int, num_classes: int, num_images: int | None) -> None:
     if exemplars < num_classes:
         raise UserError(
             f"memory: expected at least one exemplar for each of {num_classes} classes, found a "
-            f"budget of {exemplars}; raise --config.memory.exemplars or the budget it follows from"
+            f"budget of {exemplars}; raise memory.exemplars or the budget it follows from"
         )
     if num_images is not None and exemplars > num_images:
         raise UserError(
             f"memory: expected at most as many exemplars as training images ({num_images}), "
-            f"found a budget of {exemplars}; lower --config.memory.exemplars or its source"
+            f"found a budget of {exemplars}; lower memory.exemplars"
         )

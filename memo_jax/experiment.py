@@ -174,8 +174,12 @@ class _Run:
         self.log.resume(task.index, epochs_done)
         clock.lap("other")
         title = f"task {task.index + 1}/{len(self.plan.tasks)}"
-        with TaskProgress(title, schedule.epochs) as progress:
-            hooks = self.hooks(task, progress, clock)
+        folder = self.workdir / "profile" / f"task_{task.index:03d}"
+        with (
+            TaskProgress(title, schedule.epochs) as progress,
+            EpochTrace(folder, self.config.profile) as trace,
+        ):
+            hooks = self.hooks(task, progress, trace, clock)
             scan = {"auto": parallel.prefers_scan(), "scan": True, "python": False}
             try:
                 trained, report = training.fit(problem, state, pool, hooks, scan[config.train.loop])
@@ -200,10 +204,9 @@ class _Run:
             teacher=learner.variables if method.teacher else None,
         )
 
-    def hooks(self, task: Task, progress: TaskProgress, clock: Clock) -> training.Hooks:
-        """Progress, the epoch's log line, rolling checkpoints and the wish to stop."""
+    def hooks(self, task: Task, progress, trace: EpochTrace, clock: Clock) -> training.Hooks:
+        """Progress, the epoch's log line, rolling checkpoints, a trace and the wish to stop."""
         every = self.config.checkpoints.every_epochs
-        trace = EpochTrace(self.workdir / "profile" / f"task_{task.index:03d}")
 
         def save(state: training.TrainState, report: training.Report) -> None:
             self.log.flush()
@@ -214,10 +217,9 @@ class _Run:
             line = {"task": task.index, "epoch": number + 1, **means}
             self.log.write("epoch", line, step=self.plan.epochs_until(task, number + 1))
             last = number + 1 == self.plan.schedule(task).epochs
-            if self.config.profile:
-                trace.after(number, last)
             if (number + 1) % every == 0 and not last:
                 save(state, report)
+            trace.epoch_done()
 
         return training.Hooks(progress.step, epoch, lambda: bool(self.interrupts.requested), save)
 

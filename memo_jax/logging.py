@@ -128,16 +128,27 @@ class TaskProgress:
 
 
 class EpochTrace:
-    """Writes JAX's trace of the second epoch of a task, the first that is as all later ones."""
+    """Writes JAX's trace of the second epoch that is run of a task: the first holds warming up.
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder, self._running = folder, False
+    A task of one epoch, or stopped in its second, leaves none.
+    """
 
-    def after(self, number: int, last: bool) -> None:
-        """To be called after epoch `number`, counted from 0; `last` if none follows."""
+    def __init__(self, folder: pathlib.Path, wanted: bool):
+        self._folder, self._waiting = folder, wanted and parallel.is_lead()
+        self._running = False
+
+    def __enter__(self) -> "EpochTrace":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._running:  # or the next trace of this process could not start
+            jax.profiler.stop_trace()
+
+    def epoch_done(self) -> None:
+        """To be called after every epoch, when all else that follows it is done."""
         if self._running:
             jax.profiler.stop_trace()
             self._running = False
-        elif number == 0 and not last and parallel.is_lead():
+        elif self._waiting:
             jax.profiler.start_trace(str(self._folder))
-            self._running = True
+            self._running, self._waiting = True, False

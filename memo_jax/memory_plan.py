@@ -7,7 +7,8 @@ method that is matched. Every method is counted by the same rule, so their compa
 import dataclasses
 
 from memo_jax import backbones, budget, methods, network
-from memo_jax.errors import UserError
+from memo_jax.budget import Ledger
+from memo_jax.errors import UserError, expect_one_of
 from memo_jax.methods.base import Method
 from memo_jax.network import Network
 
@@ -48,50 +49,70 @@ def parameters(method: Method, backbone: str, cut: str, image_shape, num_tasks: 
 def reference(align_to: str, backbone: str) -> tuple[Method, str]:
     """What `align_to` names: a method, or METHOD:BACKBONE; without one, `backbone` is meant.
 
-    Raises UserError for a method that does not exist.
+    Raises UserError for names that do not exist and for a method that knows no budget.
     """
     name, _, other = align_to.partition(":")
-    return methods.get(name, field="memory.align_to"), other or backbone
+    method = methods.get(name, field="memory.align_to")
+    if method.keeps != "budget":
+        raise UserError(
+            f"memory.align_to: {name} keeps {method.keeps} of the old images and has no budget to "
+            f"match; choose another method"
+        )
+    if other:
+        expect_one_of("memory.align_to", other, backbones.builders())
+    return method, other or backbone
 
 
-def ledger(method: Method, backbone: str, cut: str, stream: Stream, wish: Budget) -> budget.Ledger:
+def ledger(method: Method, backbone: str, cut: str, stream: Stream, wish: Budget) -> Ledger:
     """What a run holds at its end under the budget `wish`.
 
     Raises UserError for a budget that is exceeded, for one with less than an exemplar per class
     and for one with more exemplars than images.
     """
     count = parameters(method, backbone, cut, stream.image_shape, stream.num_tasks)
-    size = budget.image_bytes(stream.image_shape)
-    if method.keeps == "nothing":
-        return budget.Ledger(0, count, size)
-    if method.keeps == "everything":
-        if stream.num_images is None:
-            raise UserError(
-                f"{method.name} keeps all training images; say how many there are (--images)"
-            )
-        return budget.Ledger(stream.num_images, count, size)
-    planned = budget.Ledger(_exemplars(backbone, cut, stream, wish, count), count, size)
+    kept = {
+        "nothing": lambda: 0,
+        "everything": lambda: _everything(method, stream),
+        "budget": lambda: _exemplars(method, backbone, cut, stream, wish, count),
+    }[method.keeps]()
+    planned = Ledger(kept, count, budget.image_bytes(stream.image_shape))
     if wish.total_mb is not None and planned.total_mb > wish.total_mb:
         raise UserError(
             f"memory.total_mb: expected at most {wish.total_mb:g} MB, found {planned.total_mb:.2f} "
-            f"MB: {planned.exemplars} exemplars ({planned.exemplar_mb:.2f} MB) and {count:,} "
-            f"parameters after {stream.num_tasks} tasks ({planned.model_mb:.2f} MB); raise it, or "
+            f"MB: {kept} exemplars ({planned.exemplar_mb:.2f} MB) and {count:,} parameters after "
+            f"{stream.num_tasks} tasks ({planned.model_mb:.2f} MB) of {method.name}; raise it, or "
             f"choose a smaller backbone, another cut or fewer exemplars"
         )
-    budget.check(planned.exemplars, stream.num_classes, stream.num_images)
+    if method.keeps == "budget":
+        budget.check(kept, stream.num_classes, stream.num_images)
     return planned
 
 
-def _exemplars(backbone: str, cut: str, stream: Stream, wish: Budget, count: int) -> int:
-    """The exemplars that `wish` gives beside `count` parameters, none if these exceed it."""
+def _everything(method: Method, stream: Stream) -> int:
+    if stream.num_images is None:
+        raise UserError(
+            f"{method.name} keeps all training images; say how many there are (--images)"
+        )
+    return stream.num_images
+
+
+def _exemplars(
+    method: Method, backbone: str, cut: str, stream: Stream, wish: Budget, count: int
+) -> int:
+    """The exemplars that `wish` gives beside `count` parameters; no more than there are images."""
     if wish.exemplars:
         return wish.exemplars
     if wish.total_mb is not None:
-        return budget.exemplars_within(wish.total_mb, count, stream.image_shape)
-    other, other_backbone = reference(wish.align_to, backbone)
-    # Only a block after the cut depends on where it is, and cuts differ between backbones.
-    other_cut = cut if other.grows == "last_stage" else "memo"
-    matched = parameters(other, other_backbone, other_cut, stream.image_shape, stream.num_tasks)
-    return max(
-        0, budget.aligned_exemplars(wish.base_exemplars, matched - count, stream.image_shape)
-    )
+        found = budget.exemplars_within(wish.total_mb, count, stream.image_shape)
+    else:
+        other, other_backbone = reference(wish.align_to, backbone)
+        matched = parameters(other, other_backbone, cut, stream.image_shape, stream.num_tasks)
+        found = budget.aligned_exemplars(wish.base_exemplars, matched - count, stream.image_shape)
+        if found < 0:
+            size = budget.image_bytes(stream.image_shape)
+            whole, own = Ledger(wish.base_exemplars, matched, size), Ledger(0, count, size)
+            raise UserError(
+                f"memory.align_to: {wish.align_to} takes {whole.total_mb:.2f} MB, less than the "
+                f"networks of {method.name} alone ({own.model_mb:.2f} MB); align to a larger one"
+            )
+    return found if stream.num_images is None else min(found, stream.num_images)

@@ -179,10 +179,10 @@ def build(
 ) -> Network:
     """The network of a method: `grows` as in methods/base.py, `cut` a name in backbone.cuts.
 
-    A method that grows whole backbones (DER) has an empty trunk whatever the cut. Raises UserError
-    for an unknown cut and for images the backbone cannot take.
+    Only what grows by the last stage depends on the cut. Raises UserError for a cut that it would
+    need and that there is not, and for images the backbone cannot take.
     """
-    if cut not in backbone.cuts:
+    if grows == "last_stage" and cut not in backbone.cuts:
         raise UserError(
             f"backbone.cut: {backbone.name} has no cut {cut!r}; {near(cut, list(backbone.cuts))}"
         )
@@ -191,5 +191,5 @@ def build(
             f"backbone.name: {backbone.name} needs images of at least {backbone.min_size} pixels a "
             f"side, found {image_shape[0]}x{image_shape[1]}; choose another backbone"
         )
-    units_in_trunk = 0 if grows == "backbone" else backbone.cuts[cut]
+    units_in_trunk = 0 if grows == "backbone" else backbone.cuts.get(cut, 0)
     return Network(backbone, tuple(image_shape), units_in_trunk, grows != "nothing")

@@ -18,8 +18,8 @@ from memo_jax import parallel
 from memo_jax.errors import UserError
 from memo_jax.logging import write_json
 
-SAME_DATA = ("dataset.path", "dataset.source")
-"""Settings that say where the data lie, not what is computed; they may change between runs."""
+SAME_DATA = ("dataset.path", "dataset.source", "base_from")
+"""Settings that say where something lies, not what is computed; they may change between runs."""
 
 
 def default(config: ConfigDict, config_name: str) -> pathlib.Path:

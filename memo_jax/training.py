@@ -200,6 +200,11 @@ class Driver:
         self._compiled, self._full = lowered.compile(), shape
         self.compile_seconds = time.perf_counter() - began
 
+    @property
+    def program(self) -> str:
+        """The text of what was compiled."""
+        return self._compiled.as_text()
+
     def __call__(self, state: TrainState, rows: np.ndarray) -> TrainState:
         """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them."""
         rows = rows if self._scan else rows[0]

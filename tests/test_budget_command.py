@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from memo_jax import backbones, paper
+from memo_jax import backbones, datasets, paper
 from memo_jax.__main__ import main
 from memo_jax.backbones import cifar_resnet
+from memo_jax.commands import budget
 
 ROOT = pathlib.Path(__file__).parent.parent
 KEYS = [
@@ -108,6 +109,31 @@ def test_another_backbone_is_aligned_to(capsys):
     assert row["exemplars"] == 3634  # the paper's point of 12.4 MB
 
 
+@pytest.mark.parametrize(
+    "change", ["--cut=memo-2", "--base-exemplars=3000", "--image=64x64x3", "--total-mb=23.5"]
+)
+def test_the_paper_is_beside_its_own_settings_only(change, capsys):
+    (row,) = rows_of(capsys, "--setting=cifar100/b0i10", "--method=memo", change)
+    assert row["exemplars"] != 3312 and row["paper_exemplars"] is None
+
+
+def test_a_budget_beyond_all_images_keeps_all_images(capsys):
+    for row in rows_of(capsys, "--setting=digits/b0i2", "--method", "replay", "joint"):
+        assert row["exemplars"] == 1442
+
+
+def test_digits_are_what_the_table_of_datasets_says():
+    digits, facts = datasets.load("digits", "data", "auto"), budget.DATASETS["digits"]
+    assert (digits.num_classes, digits.image_shape) == (facts.num_classes, facts.image_shape)
+    assert len(digits.train) == facts.num_images
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error():
+    command = f"{sys.executable} -m memo_jax budget --paper | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "" and len(done.stdout.splitlines()) == 1
+
+
 def test_megabytes_are_filled(capsys):
     rows = rows_of(capsys, "--setting=cifar100/b0i10", "--total-mb=23.5")
     assert [row["method"] for row in rows] == ["replay", "icarl", "wa", "der", "memo"]
@@ -144,6 +170,12 @@ MISTAKES = {
     "two budgets": (
         ["--setting=cifar100/b0i10", "--total-mb=3", "--exemplars=9"],
         "expected one budget, found --total-mb and --exemplars",
+    ),
+    "paper and more": (["--paper", "--cut=b1", "--total-mb=3"], "leave out --total-mb"),
+    "no images": (["--setting=cifar100/b0i10", "--images=-5"], "--images: expected a number"),
+    "aligned to no budget": (
+        ["--setting=cifar100/b0i10", "--align-to=joint"],
+        "no budget to match",
     ),
     "negative": (["--setting=cifar100/b0i10", "--total-mb=-3"], "above 0, found -3"),
     "below one a class": (["--setting=cifar100/b0i10", "--exemplars=99"], "each of 100 classes"),

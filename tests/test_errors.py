@@ -57,7 +57,20 @@ MISTAKES = {
     "exceeded budget": ({"memory.total_mb": 0.5}, ["0.5 MB", "200 exemplars", "parameters"]),
     "unknown backbone to align to": (
         {"memory.exemplars": 0, "memory.align_to": "der:resnet33"},
-        ["resnet33", "resnet3"],
+        ["memory.align_to", "resnet33", "resnet3"],
+    ),
+    "nothing to align to": ({"memory.align_to": "joint"}, ["memory.align_to", "joint"]),
+    "smaller than aligned to": (
+        {"memory.exemplars": 0, "memory.align_to": "replay", "memory.base_exemplars": 0},
+        ["replay takes 0.28 MB", "memo alone (1.13 MB)"],
+    ),
+    "all images above the budget": (
+        {"method.name": "joint", "memory.exemplars": 0, "memory.total_mb": 0.1},
+        ["0.1 MB", "1442 exemplars"],
+    ),
+    "network above the budget": (
+        {"method.name": "finetune", "memory.exemplars": 0, "memory.total_mb": 0.1},
+        ["0.1 MB", "74,352 parameters"],
     ),
     "budget that is no number": (
         {"memory.exemplars": 0, "memory.total_mb": float("nan")},

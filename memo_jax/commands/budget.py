@@ -41,6 +41,8 @@ DATASETS = {
 }
 
 
+ONLY_FOR_A_SETTING = ("setting", "method", "backbone", "align_to", "base_exemplars", "total_mb")
+ONLY_FOR_A_SETTING += ("exemplars", "classes", "image", "images")
 SPARED = {"vgg8": 412, "inception_v3": 2512}
 """Exemplars that MEMO gains on DER with these backbones, as the paper prints them."""
 
@@ -92,6 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prints the rows that were asked for. Raises UserError for what does not fit."""
     if args.paper:
+        given = [f"--{n.replace('_', '-')}" for n in ONLY_FOR_A_SETTING if getattr(args, n)]
+        if given:
+            raise UserError(f"--paper prints whole tables; leave out {', '.join(given)}")
         rows = paper_rows()
     elif args.setting:
         rows = rows_of(args)
@@ -107,31 +112,39 @@ def run(args: argparse.Namespace) -> None:
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
     """The rows of one setting."""
+    _check_numbers(args)
     facts, stream = _setting(args)
     backbone = args.backbone or facts.backbone
     align_to = args.align_to or "der"
+    base = facts.base_exemplars if args.base_exemplars is None else args.base_exemplars
+    wish = Budget(args.exemplars, args.total_mb, align_to, base)
+    tables, point = paper.memory_tables(), f"aligned_to_{align_to}"
+    if args.exemplars:
+        point = f"{args.exemplars} exemplars"
+    elif args.total_mb:
+        point = f"{args.total_mb:g}"
+    table = None
+    own = (args.classes, args.image, args.base_exemplars, args.exemplars, args.total_mb)
+    if args.cut == "memo" and not any(own):
+        table = next((t for t in tables if (t.setting, t.point) == (args.setting, point)), None)
+    return [
+        _row(args.setting, point, name, backbone, args.cut, stream, wish, table)
+        for name in args.method or METHODS
+    ]
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """Raises UserError for more than one budget and for numbers that are none."""
     budgets = {"--align-to": args.align_to, "--total-mb": args.total_mb}
     budgets |= {"--exemplars": args.exemplars}
     given = [name for name, value in budgets.items() if value is not None]
     if len(given) > 1:
         raise UserError(f"expected one budget, found {' and '.join(given)}")
-    for name, value in budgets.items():
+    numbers = {"--classes": args.classes, "--images": args.images}
+    numbers |= {"--base-exemplars": args.base_exemplars, **budgets}
+    for name, value in numbers.items():
         if isinstance(value, int | float) and not 0 < value < float("inf"):
             raise UserError(f"{name}: expected a number above 0, found {value}")
-    base = facts.base_exemplars if args.base_exemplars is None else args.base_exemplars
-    if base < 0:
-        raise UserError(f"--base-exemplars: expected at least 0, found {base}")
-    wish = Budget(args.exemplars, args.total_mb, align_to, base)
-    point = f"aligned_to_{align_to}"
-    if args.exemplars:
-        point = f"{args.exemplars} exemplars"
-    elif args.total_mb:
-        point = f"{args.total_mb:g}"
-    names = args.method or METHODS
-    return [
-        _row(args.setting, point, methods.get(name, "--method"), backbone, args.cut, stream, wish)
-        for name in names
-    ]
 
 
 def _setting(args: argparse.Namespace) -> tuple[Facts, Stream]:
@@ -162,14 +175,21 @@ def _setting(args: argparse.Namespace) -> tuple[Facts, Stream]:
     return facts, Stream(shape, num_classes, len(tasks), num_images)
 
 
-def _row(setting, point, method, backbone, cut, stream: Stream, wish: Budget) -> Row:
-    ledger = memory_plan.ledger(method, backbone, cut, stream, wish)
-    printed = None
-    for table in paper.memory_tables():
-        entry = table.rows.get(method.name, {})
-        if (table.setting, table.point, entry.get("backbone")) == (setting, point, backbone):
-            printed = entry["exemplars"]
-    return Row(setting, point, method.name, backbone, ledger, printed)
+def _row(
+    setting: str,
+    point: str,
+    method: str,
+    backbone: str,
+    cut: str,
+    stream: Stream,
+    wish: Budget,
+    table: paper.MemoryTable | None,
+) -> Row:
+    """The row of a method; `table` is the paper's of this setting and budget, if it has one."""
+    found = memory_plan.ledger(methods.get(method, "--method"), backbone, cut, stream, wish)
+    entry = table.rows.get(method) if table else None
+    printed = entry["exemplars"] if entry and entry["backbone"] == backbone else None
+    return Row(setting, point, method, backbone, found, printed)
 
 
 def paper_rows() -> list[Row]:
@@ -180,11 +200,7 @@ def paper_rows() -> list[Row]:
     """
     rows = []
     for table in paper.memory_tables():
-        name, _, split = table.setting.partition("/")
-        base, increment = map(int, split[1:].split("i"))
-        facts = DATASETS[name]
-        tasks = protocol.split(facts.num_classes, base, increment)
-        stream = Stream(facts.image_shape, facts.num_classes, len(tasks), facts.num_images)
+        facts, stream = _facts_of_paper(table.setting)
         entries = {m: entry["backbone"] for m, entry in table.rows.items()}
         largest = max(
             entries,
@@ -194,10 +210,19 @@ def paper_rows() -> list[Row]:
         )
         wish = Budget(align_to=f"{largest}:{entries[largest]}", base_exemplars=facts.base_exemplars)
         rows += [
-            _row(table.setting, table.point, methods.get(m), backbone, "memo", stream, wish)
+            _row(table.setting, table.point, m, backbone, "memo", stream, wish, table)
             for m, backbone in entries.items()
         ]
     return rows
+
+
+def _facts_of_paper(setting: str) -> tuple[Facts, Stream]:
+    """The dataset's facts and the stream of one of the paper's settings."""
+    name, _, split = setting.partition("/")
+    facts = DATASETS[name]
+    base, increment = map(int, split[1:].split("i"))
+    num_tasks = len(protocol.split(facts.num_classes, base, increment))
+    return facts, Stream(facts.image_shape, facts.num_classes, num_tasks, facts.num_images)
 
 
 def _as_text(rows: list[Row]) -> list[str]:
@@ -238,18 +263,12 @@ def _paper_notes(rows: list[Row]) -> list[str]:
             f"printed {printed}, formula {ours}"
         )
     lines += ["", "MEMO beside DER in imagenet100/b50i5 with two more backbones of the paper:"]
+    facts, stream = _facts_of_paper("imagenet100/b50i5")
     for backbone, printed in SPARED.items():
-        args = _parsed(["--setting", "imagenet100/b50i5", "--method", "memo"])
-        args.backbone = backbone
-        ours = rows_of(args)[0].ledger.exemplars - DATASETS["imagenet100"].base_exemplars
+        held = memory_plan.ledger(methods.get("memo"), backbone, "memo", stream, Budget())
+        ours = held.exemplars - facts.base_exemplars
         lines.append(f"    {backbone}: {ours} exemplars more, printed {printed}")
     return lines
-
-
-def _parsed(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args(words)
 
 
 def _heading(point: str) -> str:
