@@ -38,6 +38,8 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 "base": 0,
                 # Classes of each later task; a remainder makes a smaller last task.
                 "increment": 10,
+                # Learns only so many tasks of the stream; budgets still count all of them.
+                "stop_after": config_dict.placeholder(int),
                 # Seed of the order in which classes arrive (paper: 1993; its study of five
                 # orders: 10, 20, 30, 40, 50).
                 "class_order_seed": 1993,

@@ -36,7 +36,8 @@ PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 class Plan:
     """What a run will do, free of the config's strings and placeholders.
 
-    ledger: what it holds at its end. allocation: how slots are dealt to classes (exemplars.shares).
+    ledger: what it holds at the end of the whole stream. allocation: how slots are dealt to
+    classes (exemplars.shares).
     """
 
     tasks: tuple[protocol.Task, ...]
@@ -99,6 +100,8 @@ def check(config: ConfigDict, num_devices: int) -> None:
         )
     if config.memory.exemplars:
         _expect_number("memory.exemplars", config.memory.exemplars, 1, math.inf)
+    if config.protocol.stop_after is not None:
+        _expect_number("protocol.stop_after", config.protocol.stop_after, 1, math.inf)
     if config.memory.total_mb is not None:
         _expect_number("memory.total_mb", config.memory.total_mb, 0, math.inf)
     memory_plan.reference(config.memory.align_to, config.backbone.name)
@@ -133,7 +136,7 @@ def make(config: ConfigDict, dataset: Dataset) -> Plan:
     )
     net = memory_plan.network_of(method, backbone.name, backbone.cut, stream.image_shape)
     return Plan(
-        tasks=tasks,
+        tasks=tasks[: config.protocol.stop_after],
         method=method,
         options=_options(config, tasks[0]),
         net=dataclasses.replace(net, compute=PRECISIONS[config.precision]),

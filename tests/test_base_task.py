@@ -124,6 +124,11 @@ def test_a_base_task_learned_otherwise_is_refused_with_the_difference(what, sour
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_a_run_may_stop_before_the_end_of_the_stream(source, tmp_path):
+    summary = run(tmp_path, "replay", base_from=str(source), protocol__stop_after=1)
+    assert (summary["num_tasks"], summary["tasks_done"], summary["classes_seen"]) == (1, 1, [5])
+
+
 def test_a_source_that_cannot_be_used_is_told_and_left_as_it_is(source, tmp_path):
     with pytest.raises(UserError, match=r"there is no run in .*nowhere"):
         run(tmp_path / "run", "der", base_from=str(tmp_path / "nowhere"))

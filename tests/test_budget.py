@@ -134,6 +134,14 @@ def test_total_mb_is_filled_and_not_exceeded(method, cifar100):
     assert total <= 9.7 < total + 3072 / 2**20
 
 
+def test_a_stream_that_is_left_early_has_the_budget_of_the_whole(cifar100):
+    config = config_of("cifar_b0i10")
+    whole = planning.make(config, cifar100)
+    config.protocol.stop_after = 5
+    plan = planning.make(config, cifar100)
+    assert plan.tasks == whole.tasks[:5] and plan.ledger == whole.ledger
+
+
 def test_a_number_of_exemplars_is_taken_as_it_is(cifar100):
     config = small_config()
     config.memory.exemplars = 123

@@ -51,6 +51,7 @@ MISTAKES = {
     "train_trunk": ({"method.train_trunk": "yes"}, ["train_trunk", "yes", "auto"]),
     "precision": ({"precision": "float16"}, ["'float16'", "bfloat16"]),
     "loop": ({"train.loop": "while"}, ["while", "python"]),
+    "no task": ({"protocol.stop_after": 0}, ["protocol.stop_after", "0"]),
     "no increment": ({"protocol.increment": 0}, ["increment", "0"]),
     "budget below one per class": ({"memory.exemplars": 9}, ["9", "10 classes"]),
     "more exemplars than images": ({"memory.exemplars": 10**6}, ["1000000", "1442"]),

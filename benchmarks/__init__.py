@@ -1,0 +1,8 @@
+"""The same program in JAX and in PyTorch, side by side.
+
+`compare` is the command, with its `settings`, the `processes` it starts, one per framework
+(`worker`, and in it `jax_side` or `torch_side`), and its `report`. `job` is what both sides are
+given. The PyTorch twin is `torch_twin` (the story: every task in order), made of `torch_network`,
+`torch_training`, `torch_data` and `torch_exemplars`; `weights` carries variables between the two.
+Only modules named torch_* and `weights` import PyTorch, and none of them imports JAX.
+"""
