@@ -70,11 +70,11 @@ def ledger(method: Method, backbone: str, cut: str, stream: Stream, wish: Budget
     and for one with more exemplars than images.
     """
     count = parameters(method, backbone, cut, stream.image_shape, stream.num_tasks)
-    kept = {
-        "nothing": lambda: 0,
-        "everything": lambda: _everything(method, stream),
-        "budget": lambda: _exemplars(method, backbone, cut, stream, wish, count),
-    }[method.keeps]()
+    kept = 0
+    if method.keeps == "everything":
+        kept = _everything(method, stream)
+    elif method.keeps == "budget":
+        kept = _exemplars(method, backbone, cut, stream, wish, count)
     planned = Ledger(kept, count, budget.image_bytes(stream.image_shape))
     if wish.total_mb is not None and planned.total_mb > wish.total_mb:
         raise UserError(
