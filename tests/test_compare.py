@@ -6,10 +6,12 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import types
 
 import pytest
 
 from benchmarks import compare, settings
+from memo_jax.protocol import Task
 
 ROOT = pathlib.Path(__file__).parent.parent
 DIGITS = "--config=configs/digits_b0i2.py"
@@ -85,6 +87,29 @@ def test_table_and_plot_are_there_and_say_what_was_measured(run):
         assert f" {row['ratio']:.2f} " in step
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sides_take_turns_and_a_step_is_a_share_of_a_repeat(monkeypatch):
+    monkeypatch.setattr(compare, "PAUSE", 0)
+    asked = []
+
+    class Side:
+        def __init__(self, name, seconds):
+            self.name, self.seconds = name, seconds
+
+        def ask(self, do, **request):
+            asked.append((do, self.name))
+            made = {"images": 640, "steps": 5, "compile_seconds": 3.0}
+            return made if do == "prepare" else {"seconds": self.seconds}
+
+    wanted = types.SimpleNamespace(repeats=3, job=types.SimpleNamespace(blocks=lambda task: 1))
+    sides = {"jax": Side("jax", 10.0), "torch": Side("torch", 20.0)}
+    step, compilation = compare.section(wanted, sides, "train", Task(0, 0, 2))
+    turns = [name for do, name in asked if do == "measure"]
+    assert turns == ["jax", "torch", "torch", "jax", "jax", "torch"]
+    assert step["values"] == {"jax": [2.0] * 3, "torch": [4.0] * 3} and step["ratio"] == 2
+    assert step["images_per_second"] == {"jax": 64, "torch": 32}
+    assert compilation["values"] == {"jax": [3.0], "torch": [3.0]}
 
 
 def test_the_twins_process_knows_no_jax():
