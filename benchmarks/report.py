@@ -5,10 +5,10 @@ import os
 import pathlib
 import platform
 import statistics
-import subprocess
 
-from benchmarks.processes import NAMES, ROOT, Process
+from benchmarks.processes import NAMES, Process
 from benchmarks.settings import Settings
+from memo_jax import run_folder
 from memo_jax.logging import write_json
 
 MB = 2**20
@@ -52,7 +52,7 @@ def about(wanted: Settings, sides: dict[str, Process], argv: list[str]) -> dict:
         "sides": {side: process.about for side, process in sides.items()},
         "machine": {"cpu": _cpu(), "cpus": os.cpu_count(), "system": platform.platform()},
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": run_folder.commit(),
         "command": " ".join(["python -m benchmarks.compare", *argv[1:]]),
         "job": dataclasses.asdict(job),
     }
@@ -216,13 +216,3 @@ def _cpu() -> str:
         return next(line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
     except (OSError, StopIteration, IndexError):
         return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The git commit this code comes from, None outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()

@@ -101,7 +101,7 @@ def describe(workdir: pathlib.Path, config: ConfigDict, resolved: dict) -> None:
             | {name: metadata.version(name) for name in packages},
             "devices": parallel.describe(),
             "processes": parallel.num_processes(),
-            "commit": _commit(),
+            "commit": commit(),
             "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
         },
     )
@@ -120,7 +120,7 @@ def _flat(tree: dict, prefix: str = "") -> dict:
     return flat
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The git commit this code comes from, None outside a repository."""
     here = pathlib.Path(__file__).parent
     try:
