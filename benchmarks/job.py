@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memo_jax import datasets, protocol
+from memo_jax import budget, datasets, protocol
 from memo_jax.datasets import Dataset
 from memo_jax.protocol import Task
 
@@ -58,10 +58,7 @@ class Job:
 
     def share(self, num_classes: int) -> np.ndarray:
         """How many exemplars each of `num_classes` classes may keep, int `[K]`."""
-        if self.allocation == "everything":
-            return np.full(num_classes, self.exemplars)
-        each, rest = divmod(self.exemplars, num_classes)
-        return each + (np.arange(num_classes) < (rest if self.allocation == "fill" else 0))
+        return budget.shares(self.exemplars, num_classes, self.allocation)
 
     def pool_rows(self, labels: np.ndarray, task: Task) -> np.ndarray:
         """Training images that `task` could see, int `[n]`: a full memory, then the new ones.

@@ -12,7 +12,7 @@ import launch
 from benchmarks.job import Job
 from memo_jax import datasets, planning
 from memo_jax.backbones import cifar_resnet
-from memo_jax.errors import UserError, expect_one_of
+from memo_jax.errors import Parser, UserError, expect_one_of
 from memo_jax.planning import Plan
 
 METHODS = ("memo", "der", "replay")
@@ -37,14 +37,9 @@ class Settings:
     out: pathlib.Path
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise UserError(f"{message}; see python -m benchmarks.compare --help")
-
-
 def parser(description: str) -> argparse.ArgumentParser:
     """The command's arguments, but for --config and --config.x.y=VALUE (launch.py)."""
-    made = _Parser(
+    made = Parser(
         prog="python -m benchmarks.compare",
         description=description,
         usage="%(prog)s --config FILE.py[:METHOD] [--config.x.y=VALUE ...] [options]",

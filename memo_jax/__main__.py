@@ -7,17 +7,12 @@ import pkgutil
 import sys
 
 from memo_jax import commands
-from memo_jax.errors import UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise UserError(f"{message}; see {self.prog} --help")
+from memo_jax.errors import Parser, UserError
 
 
 def main(argv: list[str]) -> int:
     """Runs a command; returns the exit code: 0 done, 2 bad input."""
-    parser = _Parser(prog="python -m memo_jax", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m memo_jax", description=__doc__, allow_abbrev=False)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for found in pkgutil.iter_modules(commands.__path__):
         module = importlib.import_module(f"{commands.__name__}.{found.name}")

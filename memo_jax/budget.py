@@ -7,6 +7,8 @@ and BatchNorm running statistics do not count.
 import dataclasses
 import math
 
+import numpy as np
+
 from memo_jax.errors import UserError
 
 MB = 2**20
@@ -61,6 +63,18 @@ def exemplars_within(total_mb: float, parameters: int, image_shape) -> int:
     """The most exemplars that fit beside the parameters into total_mb."""
     left = total_mb * MB - parameters * BYTES_PER_PARAMETER
     return max(0, math.floor(left / image_bytes(image_shape)))
+
+
+def shares(size: int, num_seen: int, allocation: str) -> np.ndarray:
+    """How many slots each class may fill, int `[K]`.
+
+    "equal": floor(size / classes), the rest stays unused (the published code); "fill": the first
+    classes get one more each until nothing is left; "everything": each keeps all it has.
+    """
+    if allocation == "everything":
+        return np.full(num_seen, size)
+    each, rest = divmod(size, num_seen)
+    return each + (np.arange(num_seen) < (rest if allocation == "fill" else 0))
 
 
 def check(exemplars: int, num_classes: int, num_images: int | None) -> None:

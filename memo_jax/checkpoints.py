@@ -38,12 +38,11 @@ def _folder(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def _save(path: pathlib.Path, arrays, meta: dict, signature: str) -> None:
-    """Writes arrays, meta and the arrays' digest `signature`.
+    """Writes arrays, meta and the arrays' digest `signature`, atomically.
 
-    It is atomic: until it is complete the folder has another name (Orbax).
-
-    What is there already under this name is the same state (a damaged one was put aside) and
-    stays. Raises UserError for numbers that are not finite, so that the last good one stays too.
+    Until it is complete the folder has another name (Orbax). What is there already under this name
+    is the same state (a damaged one was put aside) and stays. Raises UserError for numbers that are
+    not finite, so that the last good one stays too.
     """
     if path.exists():
         return

@@ -1,5 +1,6 @@
 """The one exception that speaks to the user: a single line, printed without a traceback."""
 
+import argparse
 import difflib
 from collections.abc import Iterable
 
@@ -24,3 +25,10 @@ def expect_one_of(field: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
     if name not in known:
         raise UserError(f"{field}: there is no {name!r}; {near(name, known)}")
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line whose mistakes are UserErrors instead of a usage text and an exit."""
+
+    def error(self, message: str):
+        raise UserError(f"{message}; see {self.prog} --help")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memo_jax import parallel
+from memo_jax import budget, parallel
 from memo_jax.protocol import Task
 
 EMPTY = -1
@@ -100,18 +100,6 @@ SELECTIONS = {"herding": herd, "nearest": nearest}
 ALLOCATIONS = ("equal", "fill")
 
 
-def shares(size: int, num_seen: int, allocation: str) -> np.ndarray:
-    """How many slots each class may fill, int `[K]`.
-
-    "equal": floor(size / classes), the rest stays unused (the published code); "fill": the first
-    classes get one more each until nothing is left; "everything": each keeps all it has.
-    """
-    if allocation == "everything":
-        return np.full(num_seen, size)
-    each, rest = divmod(size, num_seen)
-    return each + (np.arange(num_seen) < (rest if allocation == "fill" else 0))
-
-
 def refresh(
     size: int,
     pool: Pool,
@@ -127,7 +115,7 @@ def refresh(
     the pool's images. A class with fewer images than its share keeps all it has.
     """
     labels = np.asarray(pool.labels)
-    quota = shares(size, task.num_seen, allocation)
+    quota = budget.shares(size, task.num_seen, allocation)
     kept = [np.flatnonzero(labels == c)[: quota[c]] for c in range(task.first)]
     rows = [np.flatnonzero(labels == c) for c in range(task.first, task.stop)]
     picked = _select(features, rows, quota[task.first :], selection)

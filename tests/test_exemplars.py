@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memo_jax import exemplars, parallel
+from memo_jax import budget, exemplars, parallel
 from memo_jax.protocol import Task
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -125,8 +125,8 @@ def test_scores_are_minus_the_squared_distances(nme):
     ],
 )
 def test_shares(size, classes, equal, fill):
-    assert exemplars.shares(size, classes, "equal").tolist() == equal
-    assert exemplars.shares(size, classes, "fill").tolist() == fill
+    assert budget.shares(size, classes, "equal").tolist() == equal
+    assert budget.shares(size, classes, "fill").tolist() == fill
 
 
 class Stream:

@@ -147,14 +147,19 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise UserError(f"{name}: expected a number above 0, found {value}")
 
 
-def _setting(args: argparse.Namespace) -> tuple[Facts, Stream]:
-    """The dataset's facts with the user's own put in, and the stream of tasks they make."""
-    match = re.fullmatch(r"(.+)/b(\d+)i(\d+)", args.setting)
+def _parts(setting: str) -> tuple[str, int, int]:
+    """Dataset, base and increment of `DATASET/bXiY`."""
+    match = re.fullmatch(r"(.+)/b(\d+)i(\d+)", setting)
     if not match:
         raise UserError(
-            f"--setting: expected DATASET/bXiY such as cifar100/b0i10, found {args.setting!r}"
+            f"--setting: expected DATASET/bXiY such as cifar100/b0i10, found {setting!r}"
         )
-    name, base, increment = match[1], int(match[2]), int(match[3])
+    return match[1], int(match[2]), int(match[3])
+
+
+def _setting(args: argparse.Namespace) -> tuple[Facts, Stream]:
+    """The dataset's facts with the user's own put in, and the stream of tasks they make."""
+    name, base, increment = _parts(args.setting)
     if name not in DATASETS and not (args.classes and args.image and args.backbone):
         try:
             expect_one_of("--setting", name, DATASETS)
@@ -218,9 +223,8 @@ def paper_rows() -> list[Row]:
 
 def _facts_of_paper(setting: str) -> tuple[Facts, Stream]:
     """The dataset's facts and the stream of one of the paper's settings."""
-    name, _, split = setting.partition("/")
+    name, base, increment = _parts(setting)
     facts = DATASETS[name]
-    base, increment = map(int, split[1:].split("i"))
     num_tasks = len(protocol.split(facts.num_classes, base, increment))
     return facts, Stream(facts.image_shape, facts.num_classes, num_tasks, facts.num_images)
 
