@@ -51,13 +51,9 @@ def prefers_scan() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def prefers_small_weight_gradients() -> bool:
-    """Whether weight gradients of convolutions should be summed over groups of images.
-
-    On a single CPU device only (backbones/convolution.py): elsewhere the groups would cut across
-    the devices' shares of the batch, or gain nothing.
-    """
-    return jax.default_backend() == "cpu" and jax.device_count() == 1
+def prefers_weight_gradients_as_products() -> bool:
+    """Whether the weight gradient of a convolution is faster as a product of matrices: on CPU."""
+    return jax.default_backend() == "cpu"
 
 
 def adds_one_by_one() -> bool:

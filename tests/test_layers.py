@@ -10,7 +10,7 @@ from jax import lax
 
 from memo_jax import backbones, network, parallel
 from memo_jax.backbones import base, convolution
-from memo_jax.backbones.layers import BatchNorm, conv, max_pool
+from memo_jax.backbones.layers import BatchNorm, conv, max_pool, relu
 from memo_jax.protocol import Task
 
 # ---- batch normalisation
@@ -78,6 +78,41 @@ def test_statistics_of_a_large_batch_keep_the_digits_of_float32():
     np.testing.assert_allclose(after["var"], 0.1 * values.var(0, ddof=1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("mask", [None, (1, 0, 1)])
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_gradients_of_batch_normalisation_are_those_of_its_equations(
+    mask, one_by_one, batch_norm, monkeypatch
+):
+    monkeypatch.setattr(parallel, "adds_one_by_one", lambda: one_by_one)
+    x, params, stats = batch_norm
+    rows = np.array([0, 1, 2]) if mask is None else np.flatnonzero(mask)
+    weights = np.zeros_like(x)  # a row that only fills up has no part in any loss
+    weights[rows] = np.random.RandomState(1).randn(len(rows), *x.shape[1:])
+
+    def ours(x, params):
+        flags = None if mask is None else jnp.asarray(mask, jnp.float32)
+        variables = {"params": params, "batch_stats": stats}
+        out, moved = BatchNorm().apply(variables, x, True, flags, mutable=["batch_stats"])
+        return (weights * out).sum() + sum(s.sum() for s in moved["batch_stats"].values())
+
+    def equations(x, params):
+        values = x[rows].reshape(-1, x.shape[-1])
+        mean, var = values.mean(0), values.var(0)
+        out = (x - mean) / jnp.sqrt(var + 1e-5) * params["scale"] + params["bias"]
+        moved = 0.1 * mean + 0.1 * var * len(values) / (len(values) - 1)
+        return (weights * out).sum() + moved.sum()
+
+    found = jax.grad(ours, argnums=(0, 1))(x, params)
+    expected = jax.grad(equations, argnums=(0, 1))(x, params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+
+
+def test_rectified_values_and_their_gradients_are_zero_up_to_zero():
+    x = jnp.array([-2.0, -0.0, 0.0, 2.0**-100, 3.0])
+    np.testing.assert_array_equal(relu(x), [0, 0, 0, 2.0**-100, 3])
+    np.testing.assert_array_equal(jax.vmap(jax.grad(relu))(x), [0, 0, 0, 1, 1])
+
+
 # ---- padded batches
 
 
@@ -142,8 +177,8 @@ def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
     return jax.grad(total, argnums=(0, 1)), (x, kernel)
 
 
-# Two images a group: three groups, four of which the last is filled up, and one.
-@pytest.mark.parametrize(("batch", "groups"), [(6, 3), (7, 4), (3, 1)])
+# Few input channels and many output channels are laid out in another way.
+@pytest.mark.parametrize("channels", [(2, 4), (1, 16)])
 @pytest.mark.parametrize(
     ("window", "padding"),
     [
@@ -153,19 +188,18 @@ def gradients(convolve, x, kernel, stride, padding, weights) -> tuple:
 )
 @pytest.mark.parametrize("stride", [1, 2])
 def test_gradients_are_those_of_the_plain_convolution(
-    stride, window, padding, batch, groups, monkeypatch
+    stride, window, padding, channels, monkeypatch
 ):
     draws = np.random.RandomState(0)
     size = (7, 8)  # at stride 2 the window covers one of the sides only in part
-    x = jnp.asarray(draws.randn(batch, *size, 2), jnp.float32)
-    kernel = jnp.asarray(draws.randn(*window, 2, 4), jnp.float32)
+    x = jnp.asarray(draws.randn(3, *size, channels[0]), jnp.float32)
+    kernel = jnp.asarray(draws.randn(*window, *channels), jnp.float32)
     height, width = ((s + 2 * p - w) // stride + 1 for s, p, w in zip(size, padding, window))
-    weights = jnp.asarray(draws.randn(batch, height, width, 4), jnp.float32)
-    monkeypatch.setattr(convolution, "POSITIONS", 2 * height * width)
-    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
+    weights = jnp.asarray(draws.randn(3, height, width, channels[1]), jnp.float32)
+    monkeypatch.setattr(parallel, "prefers_weight_gradients_as_products", lambda: True)
     ours, arguments = gradients(convolution.convolve, x, kernel, stride, padding, weights)
     plain, _ = gradients(lax.conv_general_dilated, x, kernel, stride, padding, weights)
-    assert ("scan" in str(jax.make_jaxpr(ours)(*arguments))) == (groups > 1)
+    assert "dot_general" in str(jax.make_jaxpr(ours)(*arguments))
     for own, expected in zip(jax.jit(ours)(*arguments), jax.jit(plain)(*arguments)):
         assert own.shape == expected.shape
         np.testing.assert_allclose(own, expected, atol=1e-5 * float(jnp.abs(expected).max()))
@@ -181,7 +215,7 @@ def test_windows_may_be_longer_than_wide():
 
 @pytest.mark.parametrize("preferred", [True, False])
 def test_the_layer_uses_it_only_where_it_is_faster(preferred, monkeypatch):
-    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: preferred)
+    monkeypatch.setattr(parallel, "prefers_weight_gradients_as_products", lambda: preferred)
     x, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 4))
 
     def layer(x, kernel):
@@ -197,7 +231,7 @@ def test_the_layer_uses_it_only_where_it_is_faster(preferred, monkeypatch):
 
 
 def test_grouped_convolutions_are_left_to_xla(monkeypatch):
-    monkeypatch.setattr(parallel, "prefers_small_weight_gradients", lambda: True)
+    monkeypatch.setattr(parallel, "prefers_weight_gradients_as_products", lambda: True)
     draws = np.random.RandomState(0)
     x = draws.randn(2, 5, 5, 4).astype(np.float32)
     kernel = draws.randn(3, 3, 2, 6).astype(np.float32)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from memo_jax.backbones.base import Backbone, GlobalPool
-from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal
+from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, relu
 
 DEPTHS = (8, 14, 20, 26, 32, 44, 56, 110)
 WIDTHS = (16, 32, 64)
@@ -21,7 +21,7 @@ class Stem(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
         x = conv(WIDTHS[0], 3, padding=1, name="conv")(x)
-        return nn.relu(BatchNorm(name="bn")(x, train, mask))
+        return relu(BatchNorm(name="bn")(x, train, mask))
 
 
 class BasicBlock(nn.Module):
@@ -33,13 +33,13 @@ class BasicBlock(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
         y = conv(self.channels, 3, self.stride, padding=1, name="conv_a")(x)
-        y = nn.relu(BatchNorm(name="bn_a")(y, train, mask))
+        y = relu(BatchNorm(name="bn_a")(y, train, mask))
         y = conv(self.channels, 3, padding=1, name="conv_b")(y)
         y = BatchNorm(name="bn_b")(y, train, mask)
         if self.stride > 1:
             x = x[:, :: self.stride, :: self.stride]
             x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, self.channels - x.shape[-1])))
-        return nn.relu(x + y)
+        return relu(x + y)
 
 
 def build(depth: int) -> Backbone:

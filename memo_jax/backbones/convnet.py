@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 
 from memo_jax.backbones.base import Backbone, GlobalPool
-from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool
+from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool, relu
 
 
 class Stage(nn.Module):
@@ -27,7 +27,7 @@ class Stage(nn.Module):
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
         padding = self.window // 2
         x = conv(self.channels, self.window, self.stride, padding, bias=True, name="conv")(x)
-        return max_pool(nn.relu(BatchNorm(name="bn")(x, train, mask)), 2, 2)
+        return max_pool(relu(BatchNorm(name="bn")(x, train, mask)), 2, 2)
 
 
 def of_stages(name: str, stages: tuple[Stage, ...], min_size: int) -> Backbone:

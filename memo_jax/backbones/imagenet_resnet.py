@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 
 from memo_jax.backbones.base import Backbone, GlobalPool
-from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool
+from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool, relu
 
 WIDTHS = (64, 128, 256, 512)
 BOTTLENECK_EXPANSION = 4
@@ -24,7 +24,7 @@ class Stem(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
         x = conv(WIDTHS[0], 7, stride=2, padding=3, name="conv")(x)
-        return max_pool(nn.relu(BatchNorm(name="bn")(x, train, mask)), 3, 2, padding=1)
+        return max_pool(relu(BatchNorm(name="bn")(x, train, mask)), 3, 2, padding=1)
 
 
 class Block(nn.Module):
@@ -39,14 +39,14 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array, train: bool, mask: jax.Array | None = None) -> jax.Array:
         y = x
         for letter, (channels, window, stride) in zip("abc", self.convolutions):
-            y = nn.relu(y) if letter != "a" else y
+            y = relu(y) if letter != "a" else y
             y = conv(channels, window, stride, window // 2, name=f"conv_{letter}")(y)
             y = BatchNorm(name=f"bn_{letter}")(y, train, mask)
         if x.shape != y.shape:
             stride = max(stride for _, _, stride in self.convolutions)
             x = conv(y.shape[-1], 1, stride, name="conv_shortcut")(x)
             x = BatchNorm(name="bn_shortcut")(x, train, mask)
-        return nn.relu(x + y)
+        return relu(x + y)
 
 
 def basic(channels: int, stride: int) -> Block:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from memo_jax.backbones.base import Backbone, GlobalPool
-from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool
+from memo_jax.backbones.layers import BatchNorm, conv, fan_out_normal, max_pool, relu
 
 Step = tuple[int, ...] | tuple[tuple[int, ...], tuple[int, ...]]
 """Arguments of one Cell, or of two over the same input whose outputs are joined."""
@@ -35,7 +35,7 @@ class Cell(nn.Module):
         keeps_size = self.padded and self.stride == 1
         padding = (self.height // 2, self.width // 2) if keeps_size else 0
         x = conv(self.channels, window, self.stride, padding, name="conv")(x)
-        return nn.relu(BatchNorm(1e-3, name="bn")(x, train, mask))
+        return relu(BatchNorm(1e-3, name="bn")(x, train, mask))
 
 
 class Stem(nn.Module):
