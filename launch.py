@@ -1,16 +1,27 @@
-"""Runs or resumes an experiment.
+"""Runs or resumes an experiment, or a study: a set of experiments.
 
     python launch.py --config configs/cifar_b0i10.py [--workdir DIR] [--config.x.y=VALUE ...]
+    python launch.py --config configs/studies/settings.py [--only GLOB] [--shard i/n] ...
 
-`--config FILE.py:METHOD` picks another method than the file's own. Every setting is explained in
-configs/base.py. Exit codes: 0 done, 2 bad input, 130 or 143 interrupted (it says what is saved).
+`--config FILE.py:METHOD` picks another method than the file's own; of a study, FILE.py:digits is
+the small twin on digits. Every setting is explained in configs/base.py; in a study it holds for
+all runs. `--only 'cifar100-b0i10-*'` chooses runs by name, `--shard 1/2` the first of two parts
+for two machines, `--dry-run` shows what would be done and how long it will take.
+Exit codes: 0 done, 1 some runs of a study failed, 2 bad input, 130 or 143 interrupted (it says
+what is saved).
 """
 
 import logging
 import os
 import pathlib
 import re
+import signal
 import sys
+
+from memo_jax import huge_pages
+
+if __name__ == "__main__":
+    huge_pages.restart_with()
 
 # XLA's and Orbax's own chatter; warnings and errors still show.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -22,8 +33,13 @@ from memo_jax.errors import UserError
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, or FILE.py:METHOD.")
 WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Folder of the run; default: runs/<config>/<method>-order<O>-seed<S>."
+    "workdir",
+    None,
+    "Folder of the run; default: runs/<config>/<method>-order<O>-seed<S>, or runs/studies/<study>.",
 )
+ONLY = flags.DEFINE_string("only", None, "Runs of a study: those whose names match this pattern.")
+SHARD = flags.DEFINE_string("shard", None, "Part of a study: i/n, the i-th of n parts.")
+DRY_RUN = flags.DEFINE_bool("dry-run", False, "Shows what would be run, and trains nothing.")
 
 
 def parse(argv: list[str]) -> pathlib.Path:
@@ -65,27 +81,51 @@ def _one_line(error: Exception) -> str:
 def main(argv: list[str]) -> int:
     """Parses, runs, and turns what went wrong into one line; returns the exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     if {"-h", "--help"} & set(argv):
         print(__doc__)
         return 0
-    try:
-        config_file = parse(argv)
-        from memo_jax import experiment, run_folder
-        from memo_jax.interrupts import Interrupted
+    from memo_jax.interrupts import Interrupted
 
-        workdir = WORKDIR.value or run_folder.default(CONFIG.value, config_file.stem)
-        try:
-            experiment.run(CONFIG.value, pathlib.Path(workdir))
-        except Interrupted as stop:
-            print(stop, file=sys.stderr)
-            return stop.exit_code
+    try:
+        return launch(parse(argv))
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return stop.exit_code
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("stopped at once; what was saved before is kept", file=sys.stderr)
-        return 130
+
+
+def launch(config_file: pathlib.Path) -> int:
+    """Runs what the parsed flags ask for; returns the exit code."""
+    from memo_jax import experiment, run_folder, study
+    from memo_jax.study import runner
+
+    config = CONFIG.value
+    if study.is_study(config):
+        changed = config_flags.get_override_values(flags.FLAGS["config"])
+        whole = study.read(config, config_file.stem, WORKDIR.value, changed)
+        failed = runner.run(whole, ONLY.value, SHARD.value, DRY_RUN.value)
+        if failed:
+            print(f"{len(failed)} runs failed: {', '.join(failed)}", file=sys.stderr)
+        return 1 if failed else 0
+    if ONLY.value or SHARD.value:
+        given = "--only" if ONLY.value else "--shard"
+        raise UserError(f"{given} chooses among the runs of a study; {config_file} is one run")
+    workdir = pathlib.Path(WORKDIR.value or run_folder.default(config, config_file.stem))
+    if DRY_RUN.value:
+        runner.run(study.of_one(config, workdir), dry_run=True)
+    else:
+        experiment.run(config, workdir)
     return 0
+
+
+def _stop(number: int, _) -> None:
+    """Ends at once where nothing is at work that could save first (memo_jax/interrupts.py)."""
+    os.write(2, b"stopped at once; what was saved before is kept\n")  # print may be at work
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,8 @@ class _Run:
             checkpoints.save_task(self.workdir, learner)
             summary = self.write_summary(learner)
         results.say_all(summary, self.workdir)
+        if self.interrupts.requested:  # too late for this run, but others may be meant to follow
+            self.leave("after its last task")
         return summary
 
     def write_summary(self, learner: Learner) -> dict:

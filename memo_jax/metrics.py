@@ -2,10 +2,12 @@
 
 A history is a list of rows, one per task learned (evaluation.by_task): `first`, `stop` (the
 task's classes), `images` `[K]` (test images per class seen) and, for each prediction rule,
-`correct` `[K]` and `top` (images whose class is among the min(5, K) best).
+`correct` `[K]` and `top` (images whose class is among the min(5, K) best). The last two functions
+measure a method over several sizes of memory.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -94,3 +96,18 @@ SUMMARIES: dict[str, Callable] = {
     "later_class_accuracy": later_class_accuracy,
 }
 """What summary.json states, of the head; a metric listed here is reported."""
+
+
+def area_under_curve(megabytes: Sequence[float], accuracies: Sequence[float]) -> float:
+    """AUC: trapezoids under accuracy (%) over memory (MB), divided by 100 as in the paper.
+
+    megabytes: rising. Of average accuracies it is AUC-A, of last ones AUC-L; one point has none.
+    """
+    corners = list(zip(megabytes, accuracies, strict=True))
+    strips = [(b - a) * (low + high) / 2 for (a, low), (b, high) in itertools.pairwise(corners)]
+    return sum(strips) / 100
+
+
+def accuracy_per_megabyte(accuracy: float, megabytes: float) -> float:
+    """APM: average accuracy (%) over memory (MB): APM-S at the first point, APM-E at the last."""
+    return accuracy / megabytes

@@ -6,30 +6,36 @@ import pathlib
 import numpy as np
 from ml_collections import ConfigDict
 
-from memo_jax import evaluation, metrics, parallel, report
+from memo_jax import evaluation, metrics, parallel
 from memo_jax.clock import PHASES
 from memo_jax.evaluation import Counts
 from memo_jax.learner import Learner
 from memo_jax.logging import RunLog, say, write_json
 from memo_jax.planning import Plan
 from memo_jax.protocol import Task, setting_name
+from memo_jax.report import figures
 
 KEYS = {"accuracy", "averages", "classes_seen", "seconds", "images_per_second", "digest"}
-KEYS |= {"memory", "memory_by_task", "base_from"}
+KEYS |= {"memory", "memory_by_task", "base_from", "tasks_done", "num_tasks"}
 """What the closing words and the readers of a summary rely on, besides metrics.SUMMARIES."""
 
 
-def finished(workdir: pathlib.Path) -> dict | None:
-    """The summary of the folder if all its tasks are done and it can be read.
+def read(workdir: pathlib.Path) -> dict | None:
+    """The summary of the folder if there is one that can be read.
 
     A torn one, or one of an older version, is not an answer: it is written again.
     """
     try:
         summary = json.loads((workdir / "summary.json").read_text())
-        complete = summary["tasks_done"] == summary["num_tasks"] and summary.keys() >= KEYS
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return summary if summary.keys() >= KEYS else None
+    except (OSError, ValueError, AttributeError):
         return None
-    return summary if complete else None
+
+
+def finished(workdir: pathlib.Path) -> dict | None:
+    """The summary of the folder if all its tasks are done."""
+    summary = read(workdir)
+    return summary if summary and summary["tasks_done"] == summary["num_tasks"] else None
 
 
 def log_task(log: RunLog, plan: Plan, learner: Learner) -> None:
@@ -66,7 +72,7 @@ def write(workdir: pathlib.Path, config: ConfigDict, plan: Plan, learner: Learne
     """Writes summary.json and the plot; returns the summary."""
     summary = summarise(config, plan, learner)
     if parallel.is_lead():
-        report.plot_accuracy(workdir / "report" / "accuracy.png", summary)
+        figures.plot_accuracy(workdir / "report" / "accuracy.png", summary)
         write_json(workdir / "summary.json", summary)
     return summary
 

@@ -52,13 +52,17 @@ def claimed(workdir: pathlib.Path, config: ConfigDict) -> Iterator[None]:
                     f"another process is working in {workdir}; wait for it or choose another "
                     f"folder with --workdir"
                 ) from error
-        _expect_same_config(workdir, config)
+        expect_same_config(workdir, config)
         yield
 
 
-def _expect_same_config(workdir: pathlib.Path, config: ConfigDict) -> None:
-    path = workdir / "config.json"
-    if not path.exists():
+def expect_same_config(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Raises UserError, with the differences, if the folder is that of a run with another config.
+
+    A folder that does not exist yet, or is empty, is anybody's.
+    """
+    asked = requested(workdir)
+    if asked is None:
         foreign = [name for name in ("checkpoints", "summary.json") if (workdir / name).exists()]
         if foreign:
             raise UserError(
@@ -66,13 +70,7 @@ def _expect_same_config(workdir: pathlib.Path, config: ConfigDict) -> None:
                 f"choose another folder with --workdir"
             )
         return
-    try:
-        there = _flat(json.loads(path.read_text())["requested"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is not a config of this program; choose another folder with --workdir"
-        ) from error
-    here = _flat(_plain(config))
+    there, here = flat(asked), flat(_plain(config))
     differing = sorted(
         name
         for name in there.keys() | here.keys()
@@ -84,6 +82,24 @@ def _expect_same_config(workdir: pathlib.Path, config: ConfigDict) -> None:
             f"{workdir} belongs to a run with another config ({listed}); "
             f"choose another folder with --workdir or the same settings"
         )
+
+
+def requested(workdir: pathlib.Path) -> dict | None:
+    """The settings that the run in the folder was asked for; None if no run has begun there.
+
+    Raises UserError if they cannot be read.
+    """
+    path = workdir / "config.json"
+    try:
+        asked = json.loads(path.read_text())["requested"]
+        flat(asked)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a config of this program; choose another folder with --workdir"
+        ) from error
+    return asked
 
 
 def describe(workdir: pathlib.Path, config: ConfigDict, resolved: dict) -> None:
@@ -112,12 +128,13 @@ def _plain(config: ConfigDict) -> dict:
     return json.loads(json.dumps(config.to_dict()))
 
 
-def _flat(tree: dict, prefix: str = "") -> dict:
-    flat = {}
+def flat(tree: dict, prefix: str = "") -> dict:
+    """A tree of settings as one dictionary: `{"schedule.batch_size": 128, ...}`."""
+    found = {}
     for name, value in tree.items():
         path = f"{prefix}{name}"
-        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
+        found |= flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return found
 
 
 def commit() -> str | None:

@@ -7,14 +7,15 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
-    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper"},
+    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper", "huge_pages"},
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
     {"losses", "network", "exemplars"},
     {"methods", "learner", "training", "evaluation"},
-    {"clock", "logging", "checkpoints", "memory_plan", "report"},
-    {"run_folder", "planning", "base_task"},
+    {"clock", "logging", "checkpoints", "memory_plan"},
+    {"run_folder", "planning", "base_task", "report"},
     {"results"},
     {"experiment", "commands"},
+    {"study"},
     {"__main__"},
 ]
 RANK = {module: rank for rank, modules in enumerate(RANKS) for module in modules}
