@@ -13,13 +13,12 @@ Both sides use every CPU this process may use (taskset limits it), or the one GP
 """
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Iterator
 
 from benchmarks import report, settings
-from benchmarks.processes import NAMES, Process, SideFailed
+from benchmarks.processes import NAMES, Process, exit_code, prepare_folder, say
 from benchmarks.settings import Settings
 from memo_jax.errors import UserError
 from memo_jax.protocol import Task
@@ -30,32 +29,22 @@ PAUSE = 0.1
 
 def main(argv: list[str]) -> int:
     """Measures and reports; returns the exit code: 0 done, 1 a side failed, 2 bad input."""
-    # So that the processes of both sides end with this one.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        compare(settings.parse(argv, __doc__), argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except SideFailed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    return 0
+    return exit_code(lambda: compare(settings.parse(argv, __doc__), argv))
 
 
 def compare(wanted: Settings, argv: list[str]) -> None:
     """Measures sections, then whole runs; writes what there is after each part."""
-    try:
-        wanted.out.mkdir(parents=True, exist_ok=True)
-        for side in wanted.sides:
-            (wanted.out / f"{side}.log").write_text("")
-    except OSError as error:
-        raise UserError(f"--out: {error.filename} cannot be written ({error.strerror})") from error
+    prepare_folder(wanted.out, wanted.sides)
     with started(wanted) as sides:
-        results = {"about": report.about(wanted, sides, argv), "rows": []}
+        about = report.about(
+            wanted.name,
+            wanted.job,
+            {side: process.about for side, process in sides.items()},
+            ["python -m benchmarks.compare", *argv[1:]],
+            repeats=wanted.repeats,
+            runs=wanted.runs,
+        )
+        results = {"about": about, "rows": []}
         for rows in sections(wanted, sides):
             results["rows"] += rows
     report.write(wanted.out, results)
@@ -65,11 +54,6 @@ def compare(wanted: Settings, argv: list[str]) -> None:
         report.write(wanted.out, results)
     print(report.table(results))
     print(f"\nevery repeat: {wanted.out}/benchmark.json, plot: {wanted.out}/plot.png")
-
-
-def say(line: str) -> None:
-    """Progress, apart from the results."""
-    print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

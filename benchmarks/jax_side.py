@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import tempfile
+import time
 from importlib import metadata
 
 import jax
@@ -66,37 +67,49 @@ class Side:
             for first in range(0, len(rows), driver.steps_per_dispatch):
                 state = driver(state, rows[first : first + driver.steps_per_dispatch])
 
+        def memory() -> dict[str, int]:
+            params = state.variables["params"]
+            return {
+                "parameters": num_bytes((params["trunk"], params["blocks"])),
+                "training_state": num_bytes(state),
+                "pool": num_bytes(pool),
+                **driver.memory,
+            }
+
         images = int((rows != training.PAD).sum())
-        return Section(work, images, len(rows), driver.compile_seconds)
+        return Section(work, images, len(rows), driver.compile_seconds, memory)
 
     def forward(self, task: Task) -> Section:
         """Features and logits of one evaluation batch."""
-        variables, predict = self._predictor(task)
+        variables, predict, seconds = self._predictor(task)
         images = self._test_images()
         rows = np.arange(predict.batch) % len(images)
 
         def work() -> None:
             jax.block_until_ready([out[1:] for out in predict(variables, images, rows)])
 
-        return Section(work, len(rows))
+        return Section(work, len(rows), compile_seconds=seconds)
 
     def herding(self, task: Task) -> Section:
         """The memory after a task, features given."""
         pool, size = self._pool(task), self.job.exemplars
         features = jnp.asarray(self.job.features(pool.size, self._width(task)))
         selection, allocation = self._config.memory.selection, self._plan.allocation
+        made = None
 
         def work() -> None:
-            made = exemplars.refresh(
+            nonlocal made
+            made, of_them = exemplars.refresh(
                 size, pool, features, task, selection, allocation, self._placed
             )
-            jax.block_until_ready(made)
+            jax.block_until_ready((made, of_them))
 
-        return Section(work, int((np.asarray(pool.labels) >= task.first).sum()))
+        images = int((np.asarray(pool.labels) >= task.first).sum())
+        return Section(work, images, memory=lambda: {"exemplars": made.images.nbytes})
 
     def evaluate(self, task: Task) -> Section:
         """Both predictions for the test images of all classes seen."""
-        variables, predict = self._predictor(task)
+        variables, predict, seconds = self._predictor(task)
         images, labels = self._test_images(), self._dataset.test.labels
         means = None
         if self.job.exemplars:
@@ -105,7 +118,7 @@ class Side:
         def work() -> None:
             evaluation.count(predict, variables, means, images, labels, task)
 
-        return Section(work, int((labels < task.num_seen).sum()))
+        return Section(work, int((labels < task.num_seen).sum()), compile_seconds=seconds)
 
     def run(self) -> dict:
         """The whole run, by experiment.run, in a folder that is thrown away."""
@@ -158,13 +171,18 @@ class Side:
             teacher=teacher if method.teacher else None,
         )
 
-    def _predictor(self, task: Task) -> tuple[dict, evaluation.Predictor]:
+    def _predictor(self, task: Task) -> tuple[dict, evaluation.Predictor, float]:
+        """Variables, what predicts with them, and the seconds that it took to compile."""
         variables, _ = self._network(task)
 
         def prepare(images: jax.Array) -> jax.Array:
             return self._normalise(augment.to_float(images))
 
-        batch = self.job.eval_batch_size
-        return variables, evaluation.Predictor(
-            self._plan.net, prepare, variables, batch, self._mesh
-        )
+        net, batch, began = self._plan.net, self.job.eval_batch_size, time.perf_counter()
+        predict = evaluation.Predictor(net, prepare, variables, batch, self._mesh)
+        return variables, predict, time.perf_counter() - began
+
+
+def num_bytes(tree) -> int:
+    """Bytes of a tree of arrays."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))

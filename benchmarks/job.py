@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks import scaling_noise
 from memo_jax import budget, datasets, protocol
 from memo_jax.datasets import Dataset
 from memo_jax.protocol import Task
@@ -15,6 +16,7 @@ class Job:
     """A run as plain numbers: a resolved config, cut to the first `tasks`.
 
     dataset: name, path and source as in configs/base.py. cut: units of the backbone in the trunk.
+    noise: the arguments of scaling_noise.dataset, if that takes the dataset's place.
     grows: whether a task adds a block. schedules: of the base task and of later ones, the fields
     of memo_jax.optimizers.Schedule. options: those of memo_jax.methods.base.Options. exemplars: of
     the whole stream, however many tasks are run.
@@ -35,6 +37,7 @@ class Job:
     exemplars: int
     allocation: str
     seed: int
+    noise: dict | None = None
 
     @classmethod
     def from_dict(cls, tree: dict) -> "Job":
@@ -51,7 +54,9 @@ class Job:
         return task.index + 1 if self.grows else 1
 
     def load(self) -> Dataset:
-        """The dataset, classes renumbered by their place in the class order."""
+        """The dataset, classes renumbered by their place in the class order; or noise."""
+        if self.noise:
+            return scaling_noise.dataset(**self.noise)
         dataset = datasets.load(**self.dataset)
         order = protocol.class_order(dataset.num_classes, self.class_order_seed)
         return dataset.in_order(order)
@@ -83,10 +88,11 @@ class Section:
     """A piece of work to be timed; `work` returns when it is really done.
 
     images: how many it treats; steps: in how many training steps. compile_seconds: what it took
-    to make `work`, where that is a step of its own.
+    to make `work`, where that is a step of its own. memory: bytes by name, known after `work`.
     """
 
     work: Callable[[], object]
     images: int
     steps: int = 1
     compile_seconds: float = 0.0
+    memory: Callable[[], dict[str, int]] = dict

@@ -4,14 +4,20 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from benchmarks.settings import Settings
+from ml_collections import ConfigDict
+
+from benchmarks.job import Job
+from memo_jax import huge_pages
 from memo_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent
-NAMES = {"jax": "JAX", "torch": "PyTorch"}
+NAMES = {"jax": "JAX", "torch": "PyTorch", "scaling": "JAX"}
 ENVIRONMENT = {
     # What was compiled earlier would not be compiled again.
     "JAX_ENABLE_COMPILATION_CACHE": "false",
@@ -25,11 +31,59 @@ class SideFailed(Exception):
     """A process ended, or raised what nobody expected; says where its log is."""
 
 
-class Process:
-    """One side in a process of its own; `about` is what it says about device and versions."""
+def exit_code(command: Callable[[], None]) -> int:
+    """Runs a command; what went wrong becomes a line: 0 done, 1 a side failed, 2 bad input."""
+    # So that the processes it starts end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        command()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except SideFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    return 0
 
-    def __init__(self, side: str, settings: Settings):
-        self._side, self._log = side, settings.out / f"{side}.log"
+
+def say(line: str) -> None:
+    """Progress, apart from the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def prepare_folder(folder: pathlib.Path, sides: Iterable[str]) -> None:
+    """Makes the folder of the results, with an empty log for each side."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for side in sides:
+            (folder / f"{side}.log").write_text("")
+    except OSError as error:
+        raise UserError(f"--out: {error.filename} cannot be written ({error.strerror})") from error
+
+
+class Measured(Protocol):
+    """What a process is told: a job, its config, steps and speed (jax_side.Side), and the folder
+    of its log, `out`.
+    """
+
+    job: Job
+    config: ConfigDict
+    steps: int
+    speed: dict
+    out: pathlib.Path
+
+
+class Process:
+    """One side in a process of its own; `about` is what it says about device and versions.
+
+    environment: variables besides those that it inherits.
+    """
+
+    def __init__(self, side: str, what: Measured, **environment: str):
+        self._side, self._log = side, what.out / f"{side}.log"
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
@@ -38,16 +92,16 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)},
+                env={
+                    **os.environ,
+                    **ENVIRONMENT,
+                    **huge_pages.variable(os.environ),
+                    **environment,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                },
             )
         try:
-            self.about = self.ask(
-                "begin",
-                job=dataclasses.asdict(settings.job),
-                config=settings.config.to_dict(),
-                steps=settings.steps,
-                speed=settings.speed,
-            )
+            self.about = self.begin(what)
         except BaseException:
             self.stop()
             raise
@@ -57,6 +111,16 @@ class Process:
 
     def __exit__(self, *_) -> None:
         self.stop()
+
+    def begin(self, what: Measured) -> dict:
+        """Says what is to be measured from now on."""
+        return self.ask(
+            "begin",
+            job=dataclasses.asdict(what.job),
+            config=what.config.to_dict(),
+            steps=what.steps,
+            speed=what.speed,
+        )
 
     def ask(self, do: str, **request) -> dict:
         """Waits for the answer to a request (a method of worker.Worker).

@@ -6,8 +6,8 @@ import pathlib
 import platform
 import statistics
 
-from benchmarks.processes import NAMES, Process
-from benchmarks.settings import Settings
+from benchmarks.job import Job
+from benchmarks.processes import NAMES
 from memo_jax import run_folder
 from memo_jax.logging import write_json
 
@@ -33,11 +33,13 @@ RATIO = (
 )
 
 
-def about(wanted: Settings, sides: dict[str, Process], argv: list[str]) -> dict:
-    """What was measured, where, and by which versions."""
-    job = wanted.job
+def about(name: str, job: Job, sides: dict[str, dict], command: list[str], **counts: int) -> dict:
+    """What was measured, where, and by which versions.
+
+    name: of the config's file. sides: what each says of itself. counts: of repeats and the like.
+    """
     return {
-        "config": wanted.name,
+        "config": name,
         "method": job.method,
         "backbone": job.backbone,
         "dataset": job.dataset["name"],
@@ -47,13 +49,12 @@ def about(wanted: Settings, sides: dict[str, Process], argv: list[str]) -> dict:
         "batch_size": job.batch_size,
         "eval_batch_size": job.eval_batch_size,
         "exemplars": job.exemplars,
-        "repeats": wanted.repeats,
-        "runs": wanted.runs,
-        "sides": {side: process.about for side, process in sides.items()},
+        **counts,
+        "sides": sides,
         "machine": {"cpu": _cpu(), "cpus": os.cpu_count(), "system": platform.platform()},
         "python": platform.python_version(),
         "commit": run_folder.commit(),
-        "command": " ".join(["python -m benchmarks.compare", *argv[1:]]),
+        "command": " ".join(command),
         "job": dataclasses.asdict(job),
     }
 
@@ -96,19 +97,25 @@ def table(results: dict) -> str:
     head += [f"{NAMES[side]} images/s" for side in sides]
     lines = [_cells(row, sides, both) for row in results["rows"]]
     lines += _accuracies(results.get("accuracy", {}), sides, len(head))
-    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-    rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
     return "\n".join(
         [
-            *_title(results["about"]),
+            *title(results["about"]),
             *([RATIO] if both else [RATIO.partition(". ")[2]]),
             "",
-            *[_line(cells, widths) for cells in (head, rule, *lines)],
+            *markdown(head, lines),
         ]
     )
 
 
-def _title(about: dict) -> list[str]:
+def markdown(head: list[str], lines: list[list[str]]) -> list[str]:
+    """The lines of a Markdown table that reads well as plain text; numbers to the right."""
+    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
+    rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
+    return [_line(cells, widths) for cells in (head, rule, *lines)]
+
+
+def title(about: dict) -> list[str]:
+    """What was measured, of `about`: lines of Markdown above a table."""
     lines = [
         f"{about['method']} on {about['dataset']} ({about['config']}), {about['backbone']}, "
         f"{about['tasks']} tasks, {about['classes']} classes, batch {about['batch_size']}, "
@@ -120,7 +127,8 @@ def _title(about: dict) -> list[str]:
         lines.append(f"{NAMES[side]}: {found['device']}; {versions}; {how}")
     machine = about["machine"]
     threads = {str(found["threads"]) for found in about["sides"].values()}
-    lines.append(f"{machine['cpu']}, {' and '.join(sorted(threads))} threads on each side")
+    each = " on each side" if len(about["sides"]) > 1 else ""
+    lines.append(f"{machine['cpu']}, {' and '.join(sorted(threads))} threads{each}")
     return [line + "  " for line in lines]  # two blanks break a line in Markdown
 
 
@@ -139,15 +147,15 @@ def _cells(row: dict, sides: list[str], both: bool) -> list[str]:
     cells = [f"{name} (task {row['task']})" if row["task"] else name]
     for side in sides:
         median, least, most = (row[key][side] * scale for key in ("median", "least", "most"))
-        spread = f" ({_number(least)}–{_number(most)})" if len(row["values"][side]) > 1 else ""
-        cells.append(f"{_number(median)} {unit}{spread}")
+        spread = f" ({number(least)}–{number(most)})" if len(row["values"][side]) > 1 else ""
+        cells.append(f"{number(median)} {unit}{spread}")
     if both:
         cells.append("–" if row["ratio"] is None else f"{row['ratio']:.2f}")
     rates = row.get("images_per_second", {})
     return cells + [f"{rates[side]:.0f}" if side in rates else "" for side in sides]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three digits that count."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 

@@ -10,12 +10,13 @@ from ml_collections import ConfigDict
 
 import launch
 from benchmarks.job import Job
-from memo_jax import datasets, planning
-from memo_jax.backbones import cifar_resnet
+from memo_jax import datasets, planning, study
+from memo_jax.backbones import cifar_resnet, convnet, imagenet_resnet
 from memo_jax.errors import Parser, UserError, expect_one_of
 from memo_jax.planning import Plan
 
 METHODS = ("memo", "der", "replay")
+BACKBONES = (*cifar_resnet.BACKBONES, *convnet.BACKBONES, *imagenet_resnet.BACKBONES)
 """Those that the PyTorch twin knows."""
 
 
@@ -72,9 +73,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 def parse(argv: list[str], description: str) -> Settings:
     """The settings of a command line. Raises UserError for what is wrong with it."""
     args, rest = parser(description).parse_known_args(argv[1:])
-    if any(word.startswith("--workdir") for word in rest):
-        raise UserError("--workdir is of launch.py; the folder of a comparison is --out")
-    file = launch.parse([argv[0], *rest])
+    file = config_file(argv[0], rest)
     _check(args)
     sides = ("jax",) if args.jax_only else ("torch",) if args.torch_only else ("jax", "torch")
     config = launch.CONFIG.value
@@ -100,12 +99,34 @@ def parse(argv: list[str], description: str) -> Settings:
     )
 
 
+def config_file(program: str, words: list[str]) -> pathlib.Path:
+    """The file of --config, read into launch.CONFIG with its --config.NAME=VALUE.
+
+    Raises UserError for anything else in `words`, also for what only launch.py knows.
+    """
+    for word in words:
+        if word.startswith("--") and not word.startswith("--config"):
+            raise UserError(
+                f"unknown option {word.partition('=')[0]}; settings are --config.NAME=VALUE, the "
+                f"folder of the results is --out; see --help"
+            )
+    file = launch.parse([program, *words])
+    if study.is_study(launch.CONFIG.value):
+        raise UserError(f"{file} is a study; measure one of its experiments")
+    return file
+
+
+def expect_at_least(args: argparse.Namespace, least: dict[str, int]) -> None:
+    """Raises UserError for numbers below the least of their name; None is none."""
+    for name, bound in least.items():
+        value = getattr(args, name)
+        if value is not None and value < bound:
+            raise UserError(f"--{name}: expected at least {bound}, found {value}")
+
+
 def _check(args: argparse.Namespace) -> None:
     """Raises UserError for numbers that are too small and names that there are not."""
-    for name, least in {"tasks": 1, "epochs": 1, "repeats": 1, "steps": 1, "runs": 0}.items():
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise UserError(f"--{name}: expected at least {least}, found {value}")
+    expect_at_least(args, {"tasks": 1, "epochs": 1, "repeats": 1, "steps": 1, "runs": 0})
     for name, known in {
         "precision": planning.PRECISIONS,
         "loader": ("device", "pil"),
@@ -121,17 +142,20 @@ def _job(config: ConfigDict, tasks: int | None, epochs: int | None) -> Job:
     jax.config.update("jax_platforms", "cpu")
     config.base_from = None
     planning.check(config, num_devices=1)
-    where = {name: config.dataset[name] for name in ("name", "path", "source")}
-    dataset = datasets.load(**where)
+    dataset = datasets.load(config.dataset.name, config.dataset.path, config.dataset.source)
     plan = planning.make(config, dataset)
     if tasks is not None and tasks > len(plan.tasks):
         raise UserError(f"--tasks: the stream has {len(plan.tasks)} tasks, found {tasks}")
     config.protocol.stop_after = tasks or config.protocol.stop_after
     if epochs is not None:
         _shorten(config, plan, epochs)
-    plan = planning.make(config, dataset)
+    return make_job(config, planning.make(config, dataset))
+
+
+def make_job(config: ConfigDict, plan: Plan, noise: dict | None = None) -> Job:
+    """A config and its plan as a job; `noise` as in Job."""
     return Job(
-        dataset=where,
+        dataset={name: config.dataset[name] for name in ("name", "path", "source")},
         class_order_seed=config.protocol.class_order_seed,
         augment=config.dataset.augment,
         backbone=config.backbone.name,
@@ -146,6 +170,7 @@ def _job(config: ConfigDict, tasks: int | None, epochs: int | None) -> Job:
         exemplars=plan.ledger.exemplars,
         allocation=plan.allocation,
         seed=config.seed,
+        noise=noise,
     )
 
 
@@ -167,7 +192,7 @@ def _expect_twin(config: ConfigDict, job: Job, loader: str) -> None:
             f"measure without PyTorch: --jax-only"
         )
     for field, found, known in (
-        ("backbone.name", job.backbone, list(cifar_resnet.BACKBONES)),
+        ("backbone.name", job.backbone, BACKBONES),
         ("method.name", job.method, METHODS),
         ("memory.selection", config.memory.selection, ("herding",)),
     ):

@@ -8,7 +8,6 @@ import torch
 from benchmarks.job import Job, Section
 from benchmarks.torch_data import Images
 from benchmarks.torch_exemplars import normalise
-from benchmarks.torch_network import WIDTHS
 from benchmarks.torch_training import Speed
 from benchmarks.torch_twin import Twin
 from memo_jax.protocol import Task
@@ -69,7 +68,7 @@ class Side:
     def herding(self, task: Task) -> Section:
         """The memory after a task, features given."""
         twin, pool = self._twin_and_pool(task)
-        features = self._features(len(pool.labels), task)
+        features = self._features(len(pool.labels), twin)
 
         def work() -> None:
             twin.remember(pool, features, task)
@@ -80,7 +79,7 @@ class Side:
     def evaluate(self, task: Task) -> Section:
         """Both predictions for the test images of all classes seen."""
         twin = self._twin(task)
-        data, means = twin.test_images(task), normalise(self._features(task.num_seen, task))
+        data, means = twin.test_images(task), normalise(self._features(task.num_seen, twin))
 
         def work() -> None:
             twin.count(data, task, means)
@@ -113,8 +112,8 @@ class Side:
         rows = self.job.pool_rows(train.labels, task)
         return twin, twin.loader.place(train.images[rows], train.labels[rows])
 
-    def _features(self, count: int, task: Task) -> torch.Tensor:
-        width = WIDTHS[-1] * self.job.blocks(task)
+    def _features(self, count: int, twin: Twin) -> torch.Tensor:
+        width = twin.network.head.in_features
         return torch.from_numpy(self.job.features(count, width)).to(self._device)
 
     def _wait(self) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.job import Job
+from benchmarks.torch_backbones import BACKBONES
 from benchmarks.torch_data import LOADERS, Images
 from benchmarks.torch_exemplars import class_means, nearest_mean_scores, select
 from benchmarks.torch_network import Network
@@ -35,9 +36,9 @@ class Twin:
         self.loader = make(job.augment, dataset.mean, dataset.std, device, speed.channels_last)
         self._train, self._test_labels = dataset.train, dataset.test.labels
         self._test = self.loader.place(dataset.test.images, dataset.test.labels)
-        depth, channels = int(job.backbone.removeprefix("resnet")), dataset.image_shape[-1]
+        backbone, channels = BACKBONES[job.backbone], dataset.image_shape[-1]
         torch.manual_seed(job.seed)
-        self.network = Network(depth, channels, job.cut, job.tasks[0].num_new).to(device)
+        self.network = Network(backbone, channels, job.cut, job.tasks[0].num_new).to(device)
         empty = np.zeros((0, *dataset.image_shape), np.uint8)
         self.memory = self.loader.place(empty, np.zeros(0, int))
         self._forward = speed.compiled(self._outputs)

@@ -1,7 +1,7 @@
 """One side in a process of its own: reads requests, answers with what it measured.
 
-python -m benchmarks.worker {jax,torch}, started by `processes`. Requests and answers are lines of
-JSON; whatever else is printed goes to the log.
+python -m benchmarks.worker {jax,torch,scaling}, started by `processes`. Requests and answers are
+lines of JSON; whatever else is printed goes to the log.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from memo_jax.errors import UserError
 
 
 class Worker:
-    """Answers requests with the help of a side (jax_side.Side or torch_side.Side).
+    """Answers requests with the help of a side (jax_side.Side, torch_side.Side, scaling_side.Side).
 
     A side has a method for each section (job.Section), of a task: `train`, `forward`, `herding`,
     `evaluate`; and `describe`, `run` and `peak_device_bytes`.
@@ -33,7 +33,7 @@ class Worker:
         """Makes the section `phase` of a task and warms it up.
 
         compile_seconds: what it took to compile, and by what the first time was slower than the
-        second.
+        second. memory: bytes by name.
         """
         self._work = None  # lets go of the last section's memory
         section = getattr(self._side, phase)(self._side.job.tasks[task])
@@ -43,6 +43,7 @@ class Worker:
             "images": section.images,
             "steps": section.steps,
             "compile_seconds": section.compile_seconds + max(0.0, first - second),
+            "memory": section.memory(),
         }
 
     def measure(self) -> dict:
@@ -57,8 +58,11 @@ class Worker:
         found = self._side.run()
         seconds = time.perf_counter() - began
         found["phases"]["rest"] = seconds - sum(found["phases"].values())
-        memory = {"host_bytes": peak_host_bytes(), "device_bytes": self._side.peak_device_bytes()}
-        return {**found, "seconds": seconds, **memory}
+        return {**found, "seconds": seconds, **self.peak()}
+
+    def peak(self) -> dict:
+        """The most memory that this process has held so far."""
+        return {"host_bytes": peak_host_bytes(), "device_bytes": self._side.peak_device_bytes()}
 
 
 def peak_host_bytes() -> int:
@@ -76,7 +80,7 @@ def peak_host_bytes() -> int:
 
 
 def main(side_name: str) -> None:
-    """Answers until there are no more requests. The first one says what is to be measured."""
+    """Answers until there are no more requests; "begin" says what is measured from then on."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     worker = None
@@ -85,6 +89,7 @@ def main(side_name: str) -> None:
         name = request.pop("do")
         try:
             if name == "begin":
+                worker = None  # lets go of the last one's memory
                 side = importlib.import_module(f"benchmarks.{side_name}_side").Side
                 job = Job.from_dict(request.pop("job"))
                 worker = Worker(side(job=job, **request))

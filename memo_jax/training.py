@@ -205,6 +205,21 @@ class Driver:
         """The text of what was compiled."""
         return self._compiled.as_text()
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes on each device by the compiler's own analysis, empty where there is none."""
+        found = self._compiled.memory_analysis()
+        if found is None:
+            return {}
+        arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
+        temporary, reused = found.temp_size_in_bytes, found.alias_size_in_bytes
+        return {
+            "step_arguments": arguments,
+            "step_outputs": outputs,
+            "step_temporary": temporary,
+            "step_total": arguments + outputs + temporary - reused,
+        }
+
     def __call__(self, state: TrainState, rows: np.ndarray) -> TrainState:
         """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them."""
         rows = rows if self._scan else rows[0]

@@ -1,5 +1,6 @@
 """The PyTorch twin of benchmarks/ learns what we learn: same weights and batch, same numbers."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402
 
-from benchmarks import torch_data, torch_training, weights
+from benchmarks import settings, torch_backbones, torch_data, torch_training, weights
 from benchmarks.job import Job
 from benchmarks.torch_exemplars import class_means
 from benchmarks.torch_network import Network
@@ -28,25 +29,33 @@ from memo_jax import (
     parallel,
     training,
 )
+from memo_jax.backbones import base
 from memo_jax.datasets import Dataset, Split
 from memo_jax.methods.base import Options
 from memo_jax.protocol import Task
 
 CPU = torch.device("cpu")
 TASKS = (Task(0, 0, 3), Task(1, 3, 5), Task(2, 5, 7))
-# case: (method, task, trunk learns, old blocks learn, seed). The seeds are such that in three steps
-# no activation comes within 1e-5 of a ReLU's kink, where rounding decides which side it takes.
+FIRST = {"resnet10": 3, "resnet26_imagenet": 4}
+"""How many of a deep backbone's units are taken, the last of them as block, and the pool: they have
+every kind of layer, while all of them take long to compile and multiply rounding by a hundred."""
+# case: (backbone, method, task, trunk learns, old blocks learn, seed). The seeds are such that in
+# three steps no activation comes within 1e-5 of a ReLU's kink or of another that a max-pool sees,
+# where rounding decides which side is taken.
 CASES = {
-    "base task": ("memo", 0, True, False, 5),
-    "memo, trunk trained": ("memo", 1, True, False, 5),
-    "memo, trunk frozen": ("memo", 1, False, False, 1),
-    "memo, old blocks trained": ("memo", 1, True, True, 4),
-    "memo, third task": ("memo", 2, True, False, 7),
-    "der": ("der", 1, True, False, 4),
-    "replay": ("replay", 1, True, False, 2),
+    "base task": ("resnet8", "memo", 0, True, False, 5),
+    "memo, trunk trained": ("resnet8", "memo", 1, True, False, 5),
+    "memo, trunk frozen": ("resnet8", "memo", 1, False, False, 1),
+    "memo, old blocks trained": ("resnet8", "memo", 1, True, True, 4),
+    "memo, third task": ("resnet8", "memo", 2, True, False, 7),
+    "der": ("resnet8", "der", 1, True, False, 4),
+    "replay": ("resnet8", "replay", 1, True, False, 2),
+    "convnet2": ("convnet2", "memo", 1, True, False, 2),
+    "basic blocks": ("resnet10", "memo", 1, True, False, 10),
+    "bottlenecks": ("resnet26_imagenet", "memo", 1, True, False, 43),
 }
 TOLERANCE = 1e-5
-"""Absolute; measured: at most 8e-7 in losses, 7e-7 in gradients, 4e-7 in the state afterwards."""
+"""Absolute; measured: at most 8e-7 in losses, 2e-6 in gradients, 1e-6 in the state afterwards."""
 
 
 def random_like(variables: dict, seed: int) -> dict:
@@ -63,20 +72,37 @@ def random_like(variables: dict, seed: int) -> dict:
     return jax.tree_util.tree_map_with_path(change, variables)
 
 
+def on_both_sides(name: str) -> tuple[base.Backbone, torch_backbones.Backbone, tuple[int, ...]]:
+    """A backbone, ours and the twin's, and the shape of images for it."""
+    ours, theirs, shape = backbones.get(name), torch_backbones.BACKBONES[name], (8, 8, 3)
+    if first := FIRST.get(name):
+        shape = (16, 16, 3)
+        width = base.output_shape(ours.units[:first], shape)[-1]
+        ours, theirs = (
+            dataclasses.replace(
+                side, units=(*side.units[:first], side.units[-1]), feature_dim=width
+            )
+            for side in (ours, theirs)
+        )
+        ours = dataclasses.replace(ours, cuts={"memo": first - 1})
+    return ours, theirs, shape
+
+
 class Case:
     """One problem on both sides: our variables, the twin that holds them, a batch."""
 
     def __init__(self, name: str):
-        method, index, train_trunk, train_old_blocks, seed = CASES[name]
+        backbone, method, index, train_trunk, train_old_blocks, seed = CASES[name]
         self.task = TASKS[index]
         self.method = methods.get(method)
-        self.net = network.build(backbones.get("resnet8"), (8, 8, 3), "memo", self.method.grows)
+        ours, self.backbone, shape = on_both_sides(backbone)
+        self.net = network.build(ours, shape, "memo", self.method.grows)
         grown = None
         for task in TASKS[: index + 1]:
             grown = self.net.expand(grown, task, seed=seed)
         self.before = jax.tree.map(jnp.asarray, random_like(grown, seed))
         draws = np.random.RandomState(seed)
-        self.x = draws.standard_normal((12, 8, 8, 3)).astype("f4")
+        self.x = draws.standard_normal((12, *shape)).astype("f4")
         self.y = (np.arange(12) % self.task.num_seen).astype(np.int32)
         at = self.method.at(self.task)
         options = Options(0.7, train_trunk, train_old_blocks, "previous")
@@ -87,7 +113,7 @@ class Case:
 
     def make_twin(self, method: str, train_trunk: bool, train_old_blocks: bool) -> Network:
         """The twin's network, grown task by task, with our variables in it."""
-        twin = Network(8, 3, self.net.cut, TASKS[0].num_new)
+        twin = Network(self.backbone, 3, self.net.cut, TASKS[0].num_new)
         for task in TASKS[1 : self.task.index + 1]:
             twin.grow(task.num_new, self.net.grows)
         weights.load(twin, self.before)
@@ -115,7 +141,7 @@ class Case:
         optimizer = optax.chain(keep, optimizers.sgd(self.schedule, 1, self.learns))
         placed = parallel.replicated(problem.mesh)
         step = jax.jit(training.make_step(problem, optimizer), out_shardings=placed)
-        pool = exemplars.Pool(jnp.zeros((len(self.x), 8, 8, 3), jnp.uint8), jnp.asarray(self.y))
+        pool = exemplars.Pool(jnp.zeros(self.x.shape, jnp.uint8), jnp.asarray(self.y))
         state, rows = training.start(problem, self.before, pool), jnp.arange(len(self.x))
         opt_state = parallel.place(optimizer.init(state.variables["params"]), placed)
         states = [state.replace(opt_state=opt_state)]
@@ -155,6 +181,30 @@ def test_losses_gradients_and_three_steps_agree(name):
     params = (case.before["params"], theirs[2]["params"])
     for learns, before, after in zip(*map(jax.tree.leaves, (case.learns, *params))):
         assert learns != np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", torch_backbones.BACKBONES)
+def test_units_have_our_names_layers_and_shapes(name):
+    """All backbones, without a number computed; odd sides tell paddings and strides apart."""
+    ours, theirs, shape = backbones.get(name), torch_backbones.BACKBONES[name], (75, 46, 3)
+    assert theirs.feature_dim == ours.feature_dim
+    fresh = base.init(ours.units, shape, lambda rng, shape: np.zeros(shape), 0)
+    expected = {
+        weights.torch_name(path): tuple(leaf.shape[axis] for axis in weights.TO_TORCH[leaf.ndim])
+        for tree in fresh
+        for path, leaf in weights.leaves(tree)
+    }
+    with torch.device("meta"):
+        units, x = theirs.build(3), torch.zeros(2, 3, *shape[:2])
+    state = torch.nn.ModuleDict(units).state_dict()
+    assert expected == {n: tuple(t.shape) for n, t in state.items() if "num_batches" not in n}
+    for unit, (other, module) in zip(ours.units, units, strict=True):
+        x, shape = module(x), base.output_shape((unit,), shape)
+        assert unit[0] == other and x.shape[1:] == (shape[-1], *shape[:-1]), other
+
+
+def test_the_command_knows_the_backbones_of_the_twin():
+    assert set(settings.BACKBONES) == set(torch_backbones.BACKBONES)
 
 
 def test_bfloat16_is_near_float32_and_is_not_it():
@@ -206,7 +256,7 @@ def twin() -> Twin:
     dataset = Dataset("random", split, split, names, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
     schedule = vars(optimizers.Schedule(epochs=1))
     options = vars(Options(1.0, True, False, "previous"))
-    made = ("", 0, "none", "resnet8", 3, True, "memo", options, TASKS, (schedule,) * 2, 8, 16)
+    made = ("", 0, "none", "convnet2", 1, True, "memo", options, TASKS, (schedule,) * 2, 8, 16)
     return Twin(Job(*made, exemplars=62, allocation="fill", seed=0), dataset, Speed(), CPU)
 
 
@@ -232,7 +282,7 @@ def test_exemplars_and_their_means_agree(twin):
 def test_both_rules_of_prediction_are_counted_exactly(twin):
     """Against NumPy, image by image; our own counts are held to the same in test_metrics.py."""
     with torch.no_grad():
-        twin.network = Network(8, 3, 3, 7)
+        twin.network = Network(torch_backbones.BACKBONES["resnet8"], 3, 3, 7)
     data = twin.test_images(TASKS[2])
     means = torch.randn(7, 64, generator=torch.Generator().manual_seed(0))
     counts = twin.count(data, TASKS[2], means)
