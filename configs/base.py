@@ -25,13 +25,21 @@ def get_config(method: str | None = "memo") -> ConfigDict:
             "dataset": {
                 # A file in memo_jax/datasets.
                 "name": "cifar100",
-                # Folder that holds the data or receives the download.
+                # Folder that holds the data or receives the download. Images in files: train/CLASS/
+                # and val/CLASS/ (or test/); decoded once, which is kept in its .memo_jax/.
                 "path": "data",
                 # "auto" tries "local" (a directory in path), "tfds" (prepared by
-                # tensorflow-datasets), "download"; or one of them.
+                # tensorflow-datasets), "download"; or one of them. Image folders are "local".
                 "source": "auto",
-                # Training augmentation (memo_jax/augment.py): "cifar", "shift", "none".
+                # Training augmentation (memo_jax/augment.py): "cifar", "imagenet" (ImageNet-100),
+                # "imagenet_brightness" (ImageNet-1000), "shift", "none".
                 "augment": "cifar",
+                # Side in pixels to which images in files are brought (paper: 224 on ImageNet);
+                # unset, the dataset's own. CIFAR and digits are not resized.
+                "image_size": config_dict.placeholder(int),
+                # What to do if image files cannot be read: "error" names one and stops before
+                # training, "skip" leaves them out with a warning.
+                "on_bad_image": "error",
             },
             "protocol": {
                 # Classes of the first task; 0 means as many as every other (paper: B0, B50).

@@ -46,7 +46,9 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
             say(f"{workdir} is finished: nothing to do")
             results.say_all(finished, workdir)
             return finished
-        dataset = datasets.load(config.dataset.name, config.dataset.path, config.dataset.source)
+        data = config.dataset
+        reading = datasets.Reading(data.image_size, data.on_bad_image)
+        dataset = datasets.load(data.name, data.path, data.source, reading)
         order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
         dataset = dataset.in_order(order)
         plan = planning.make(config, dataset)

@@ -79,6 +79,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
     names = {
         "dataset.name": datasets.names(),
         "dataset.augment": augment.AUGMENTATIONS,
+        "dataset.on_bad_image": datasets.ON_BAD_IMAGE,
         "backbone.name": backbones.builders(),
         "method.name": methods.names(),
         "method.train_trunk": ("auto", "true", "false"),
@@ -98,6 +99,8 @@ def check(config: ConfigDict, num_devices: int) -> None:
             f"schedule.batch_size: expected a multiple of the {num_devices} devices, "
             f"found {batch}; set --config.schedule.batch_size"
         )
+    if config.dataset.image_size is not None:
+        _expect_number("dataset.image_size", config.dataset.image_size, 1, math.inf)
     if config.memory.exemplars:
         _expect_number("memory.exemplars", config.memory.exemplars, 1, math.inf)
     if config.protocol.stop_after is not None:
@@ -194,6 +197,7 @@ def _schedule(config: ConfigDict, part: str, named: Schedule) -> Schedule:
 def resolved(config: ConfigDict, plan: Plan) -> dict:
     """The config as a plain tree with every placeholder replaced by what it became."""
     tree = config.to_dict()
+    tree["dataset"]["image_size"] = plan.net.image_shape[0]
     tree["method"] |= dataclasses.asdict(plan.options)
     tree["memory"]["exemplars"] = plan.ledger.exemplars
     tree["memory"]["total_mb"] = plan.ledger.as_dict()["total_mb"]

@@ -6,6 +6,7 @@ import zlib
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from memo_jax import augment, randomness
 from memo_jax.errors import UserError
@@ -109,12 +110,92 @@ def test_cifar_crops_with_padding_4_flips_and_changes_the_brightness_by_at_most_
     assert 192 / 255 - 1e-4 <= min(factors) < 0.8 and 1.2 < max(factors) <= 318 / 255 + 1e-4
 
 
+def test_crops_are_resized_as_by_pillow():
+    size, draws = 24, np.random.RandomState(0)
+    images = draws.randint(0, 256, (60, size, size, 3)).astype(np.uint8)
+    extents = draws.randint(1, size + 1, (60, 2))
+    boxes = np.concatenate([draws.randint(0, size - extents + 1), extents], axis=1)
+    boxes[0] = 0, 0, size, size
+    found = np.asarray(augment.resized_crops(augment.to_float(images), boxes))
+    np.testing.assert_allclose(found[0], images[0] / 255, atol=1e-6)
+    for image, (top, left, height, width), after in zip(images, boxes.tolist(), found):
+        part = Image.fromarray(image).crop((left, top, left + width, top + height))
+        expected = np.asarray(part.resize((size, size), Image.BILINEAR)) / 255
+        assert np.abs(after - expected).max() <= 1.01 / 255  # Pillow rounds twice
+
+
+def reference_boxes(count: int, height: int, width: int) -> np.ndarray:
+    """Boxes by the definition of torchvision's RandomResizedCrop, one at a time."""
+    draws, boxes = np.random.default_rng(0), []
+    for _ in range(count):
+        for _ in range(10):
+            area = height * width * draws.uniform(0.08, 1)
+            ratio = np.exp(draws.uniform(np.log(3 / 4), np.log(4 / 3)))
+            w, h = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
+            if 0 < w <= width and 0 < h <= height:
+                boxes.append((draws.integers(height - h + 1), draws.integers(width - w + 1), h, w))
+                break
+    return np.array(boxes)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (30, 40)])
+def test_boxes_are_distributed_as_those_of_torchvision(shape):
+    found = np.asarray(augment.crop_boxes(KEY, 20_000, *shape), np.int64)
+    top, left, height, width = found.T
+    assert min(top.min(), left.min(), height.min() - 1, width.min() - 1) >= 0
+    assert (top + height).max() == shape[0] and (left + width).max() == shape[1]
+    whole = reference_boxes(20_000, *shape)
+    for of in (
+        lambda b: b[:, 2] * b[:, 3],
+        lambda b: b[:, 3] / b[:, 2],
+        lambda b: b[:, 0],
+        lambda b: b[:, 1],
+        lambda b: 2 * b[:, 0] + b[:, 2],
+    ):
+        mine, theirs = np.sort(of(found)), np.sort(of(whole))
+        at = np.unique(theirs)
+        both = [np.searchsorted(values, at, "right") / len(values) for values in (mine, theirs)]
+        assert np.abs(both[0] - both[1]).max() < 0.02  # Kolmogorov and Smirnov's, at 1 in 1000
+
+
+@pytest.mark.parametrize(
+    ("shape", "box"), [((3, 1000), (0, 498, 3, 4)), ((1000, 3), (498, 0, 4, 3))]
+)
+def test_where_no_box_fits_it_is_the_largest_in_the_middle(shape, box):
+    assert np.unique(augment.crop_boxes(KEY, 50, *shape), axis=0).tolist() == [list(box)]
+
+
+def test_imagenet_crops_enlarges_and_flips_each_image_in_its_own_way():
+    ramp = np.broadcast_to(np.arange(0, 256, 4, dtype=np.uint8)[:, None], (64, 64, 3))
+    images = np.stack([ramp] * 100)  # brighter from left to right
+    images[0] = 0
+    images[0, :, :, 1] = np.arange(0, 256, 4)[:, None]  # from above to below
+    plain = np.asarray(augment.imagenet(KEY, images))
+    assert (plain.shape, plain.dtype) == (images.shape, np.float32)
+    assert plain.min() >= 0 and plain.max() <= 252 / 255 + 1e-6
+    assert (plain[0, -1, :, 1] > plain[0, 0, :, 1]).all() and not plain[0, :, :, 0].any()
+    steps = np.sign(plain[1:, 0, -1, 0] - plain[1:, 0, 0, 0])
+    assert set(steps.tolist()) == {-1, 1} and 30 < (steps == 1).sum() < 70
+    ranges = plain[1:].max(axis=(1, 2, 3)) - plain[1:].min(axis=(1, 2, 3))
+    assert len(np.unique(ranges)) > 20 and ranges.min() < 0.5 and ranges.max() > 0.9
+
+
+def test_imagenet_brightness_is_changed_by_at_most_63_of_255():
+    images = np.full((200, 8, 8, 3), 100, np.uint8)
+    assert np.allclose(augment.imagenet(KEY, images), 100 / 255)
+    factors = np.asarray(augment.imagenet_brightness(KEY, images)) * 2.55
+    assert np.ptp(factors, axis=(1, 2, 3)).max() < 1e-5
+    assert 192 / 255 - 1e-4 <= factors.min() < 0.8 and 1.2 < factors.max() <= 318 / 255 + 1e-4
+
+
 AUGMENTATIONS = {
     "crop": functools.partial(augment.random_crop, padding=PADDING),
     "flip": augment.random_flip,
     "brightness": lambda key, x: augment.random_brightness(key, augment.to_float(x), 0.25),
     "shift": augment.shift,
     "cifar": augment.cifar,
+    "imagenet": augment.imagenet,
+    "imagenet_brightness": augment.imagenet_brightness,
 }
 
 

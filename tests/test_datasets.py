@@ -18,9 +18,18 @@ from dataset_files import (
     python3_pickle,
     write_official,
 )
+from image_files import write_folder, write_tinyimagenet
 
 from memo_jax import datasets
-from memo_jax.datasets import _cifar, cifar10, cifar100, digits
+from memo_jax.datasets import (
+    _cifar,
+    cifar10,
+    cifar100,
+    digits,
+    imagenet100,
+    imagenet100_first100,
+    imagenet1000,
+)
 from memo_jax.errors import UserError
 
 
@@ -31,11 +40,27 @@ def no_prepared_data(tmp_path, monkeypatch):
 
 # ---- the contract
 
+SIDE = 8  # of images in files, to be quick
+
+
+def write_imagenet(spec, root):
+    write_folder(root / "ILSVRC2012", spec.SPEC.classes, train=1, test=1)
+
+
 # Classes and image shape of every dataset, and what puts a sample of it into a directory.
 SAMPLES = {
     "cifar10": (10, (32, 32, 3), functools.partial(write_official, cifar10.SPEC)),
     "cifar100": (100, (32, 32, 3), functools.partial(write_official, cifar100.SPEC)),
     "digits": (10, (8, 8, 1), lambda root: None),
+    "image_folder": (3, (SIDE, SIDE, 3), write_folder),
+    "imagenet100": (100, (SIDE, SIDE, 3), functools.partial(write_imagenet, imagenet100)),
+    "imagenet100_first100": (
+        100,
+        (SIDE, SIDE, 3),
+        functools.partial(write_imagenet, imagenet100_first100),
+    ),
+    "imagenet1000": (1000, (SIDE, SIDE, 3), functools.partial(write_imagenet, imagenet1000)),
+    "tinyimagenet": (2, (SIDE, SIDE, 3), write_tinyimagenet),
 }
 
 
@@ -47,7 +72,8 @@ def test_every_dataset_has_a_sample_for_the_contract():
 def test_contract(name, tmp_path):
     num_classes, image_shape, write = SAMPLES[name]
     write(tmp_path)
-    dataset = datasets.load(name, str(tmp_path), "auto")
+    reading = datasets.Reading(image_size=image_shape[0])
+    dataset = datasets.load(name, str(tmp_path), "auto", reading)
     assert dataset.name == name
     assert (dataset.num_classes, dataset.image_shape) == (num_classes, image_shape)
     for split in (dataset.train, dataset.test):

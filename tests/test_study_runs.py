@@ -1,4 +1,4 @@
-"""Studies that are run: to their ends, in shards, killed and resumed."""
+"""The small twins of all studies, run to their ends; in shards; stopped between two runs."""
 
 import io
 import json
@@ -6,7 +6,7 @@ import pathlib
 import signal
 
 import pytest
-from test_run import lines_of, summary_of, wait_for
+from test_run import lines_of, summary_of
 from test_study import NAMES, read
 
 from memo_jax.interrupts import Interrupted
@@ -77,34 +77,6 @@ def test_two_shards_give_the_results_of_one(twins, tmp_path):
         expected = summary_of(twins / "base_classes" / names[-1])
         assert summary_of(path.parent)["digest"] == expected["digest"]
     assert sorted(names) == sorted(run.name for run in whole.runs)
-
-
-def test_a_study_that_was_killed_goes_on_and_repeats_nothing(launch, twins, tmp_path):
-    args = ("--config=configs/studies/settings.py:digits", "--only=digits-b0i5-[riw]*")
-    args += (f"--workdir={tmp_path}",)
-    folders = [tmp_path / f"digits-b0i5-{method}-seed1" for method in ("replay", "icarl", "wa")]
-    for folder, stop in zip(folders[1:], (signal.SIGKILL, signal.SIGTERM)):
-        process = launch(*args, wait=False)
-        wait_for(process, (folder / "config.json").exists, f"start of {folder.name}")
-        process.send_signal(stop)
-        _, err = process.communicate(timeout=120)
-        if stop == signal.SIGTERM:
-            assert process.returncode == 128 + stop, err
-            assert err.count("stopped") == 1 and "Traceback" not in err, err
-    finished = {
-        path: path.stat().st_mtime_ns
-        for folder in folders[:2]
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    last = launch(*args)
-    assert last.returncode == 0, last.stderr
-    assert "2 done, 1 to run" in last.stdout and "[1 of 1] digits-b0i5-wa-seed1" in last.stdout
-    assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    for path in tmp_path.glob("*/summary.json"):
-        expected = summary_of(twins / "settings" / path.parent.name)
-        assert summary_of(path.parent)["digest"] == expected["digest"]
-    assert len(list(tmp_path.glob("*/summary.json"))) == 3
 
 
 class Stopping(io.StringIO):

@@ -6,7 +6,7 @@ import pkgutil
 
 import numpy as np
 
-from memo_jax.errors import expect_one_of
+from memo_jax.errors import UserError, expect_one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +65,38 @@ class Dataset:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How image files become arrays (configs/base.py explains both settings).
+
+    Datasets that come as arrays have one size, which image_size may only repeat.
+    """
+
+    image_size: int | None = None
+    on_bad_image: str = "error"
+
+
+AS_THEY_ARE = Reading()
+ON_BAD_IMAGE = ("error", "skip")
+
+
 def names() -> list[str]:
     """The datasets there are: the public modules of this package."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def load(name: str, path: str, source: str) -> Dataset:
+def load(name: str, path: str, source: str, reading: Reading = AS_THEY_ARE) -> Dataset:
     """Loads a dataset by name; `path` and `source` as explained in configs/base.py.
 
-    Raises UserError for an unknown name and for data that are missing or damaged.
+    Raises UserError for an unknown name, for data that are missing or damaged, and for a size
+    that they do not have.
     """
     expect_one_of("dataset.name", name, names())
-    return importlib.import_module(f"memo_jax.datasets.{name}").load(path, source)
+    dataset = importlib.import_module(f"memo_jax.datasets.{name}").load(path, source, reading)
+    height, width, _ = dataset.image_shape
+    if reading.image_size not in (None, height):
+        raise UserError(
+            f"dataset.image_size: expected none for {name}, whose images have {height} x {width} "
+            f"pixels and are not resized, found {reading.image_size}; unset it"
+        )
+    return dataset

@@ -1,6 +1,6 @@
 """CIFAR-10 (Krizhevsky, 2009): 50,000 training and 10,000 test images of 10 classes, 32x32."""
 
-from memo_jax.datasets import Dataset, _cifar
+from memo_jax.datasets import AS_THEY_ARE, Dataset, Reading, _cifar
 
 SPEC = _cifar.Cifar(
     name="cifar10",
@@ -19,6 +19,6 @@ SPEC = _cifar.Cifar(
 )
 
 
-def load(path: str, source: str) -> Dataset:
-    """Places, sources and errors as in `_cifar.load`."""
+def load(path: str, source: str, reading: Reading = AS_THEY_ARE) -> Dataset:
+    """Places, sources and errors as in `_cifar.load`; `reading` has no say."""
     return _cifar.load(SPEC, path, source)

@@ -5,18 +5,18 @@ E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI reposi
 
 import numpy as np
 
-from memo_jax.datasets import Dataset, Split
+from memo_jax.datasets import AS_THEY_ARE, Dataset, Reading, Split
 from memo_jax.errors import UserError
 
 _MAX_PIXEL = 16
 _TEST_EVERY = 5
 
 
-def load(path: str, source: str) -> Dataset:
+def load(path: str, source: str, reading: Reading = AS_THEY_ARE) -> Dataset:
     """Images `[N, 8, 8, 1]` of 10 classes; every fifth image of a class is for testing.
 
-    `path` is ignored, as the images come with the package. mean and std are those of the
-    training images, all pixels together.
+    `path` and `reading` are ignored, as the images come with the package. mean and std are those
+    of the training images, all pixels together.
     Raises UserError for a source other than "auto".
     """
     if source != "auto":

@@ -75,14 +75,13 @@ def _entry(folder: pathlib.Path, run: Run) -> Entry:
     run_folder.expect_same_config(folder, run.config)
     plan, class_size, terms, problem = None, None, run.name, None
     try:
-        data = run.config.dataset
-        facts = _facts(data.name, data.path, data.source)
+        planning.check(run.config, parallel.data_mesh().size)
+        facts = _facts(**run.config.dataset)
         class_size = facts.num_images and facts.num_images / facts.num_classes
-        plan = planning.make(run.config, _blank(data.name, facts))
+        plan = planning.make(run.config, _blank(run.config.dataset.name, facts))
         if not run.config.base_from:
             resolved = planning.resolved(run.config, plan)
             terms = json.dumps(base_task.terms(resolved), sort_keys=True)
-        planning.check(run.config, parallel.data_mesh().size)
     except UserError as error:
         problem = str(error)
     begun = run_folder.requested(folder) is not None
@@ -91,12 +90,21 @@ def _entry(folder: pathlib.Path, run: Run) -> Entry:
 
 
 @functools.cache
-def _facts(name: str, path: str, source: str) -> Facts:
-    """What a dataset looks like: known beforehand, so that no data are needed, or by loading it."""
-    if name in DATASETS:
-        return DATASETS[name]
-    dataset = datasets.load(name, path, source)
-    return Facts(dataset.num_classes, dataset.image_shape, len(dataset.train), "")
+def _facts(
+    name: str, path: str, source: str, image_size: int | None, on_bad_image: str, **_
+) -> Facts:
+    """What a dataset looks like: known beforehand, so that no data are needed, or by loading it.
+
+    Called with the settings of config.dataset.
+    """
+    if name not in DATASETS:
+        reading = datasets.Reading(image_size, on_bad_image)
+        dataset = datasets.load(name, path, source, reading)
+        return Facts(dataset.num_classes, dataset.image_shape, len(dataset.train), "")
+    facts = DATASETS[name]
+    height, width, channels = facts.image_shape
+    shape = image_size or height, image_size or width, channels
+    return dataclasses.replace(facts, image_shape=shape)
 
 
 def _blank(name: str, facts: Facts) -> Dataset:

@@ -1,9 +1,10 @@
-"""Studies with mistakes: one line before any work; and a run that fails among others."""
+"""Studies on the command line: mistakes, a run that fails, a study that is killed and resumed."""
 
 import json
+import signal
 
 import pytest
-from test_run import summary_of
+from test_run import lines_of, summary_of, wait_for
 from test_study import read
 
 from configs import digits_b0i2
@@ -54,8 +55,8 @@ MISTAKES = {
         for text in ("0/2", "3/2", "2", "1/0", "a/b", "1/2/3", "-1/2")
     },
     "nothing that can run": (
-        lambda: runner.run(read("curve_imagenet100")),
-        ["329mb-replay-seed1", "there is no 'imagenet100'"],
+        lambda: runner.run(read("curve_cifar", schedule__name="papr")),
+        ["7.6mb-replay-seed1", "'papr'", "paper"],
     ),
 }
 
@@ -146,3 +147,30 @@ def test_a_failed_run_does_not_keep_the_others_from_running(launch, tmp_path):
     # The base task of the run that failed later on is good.
     summary = summary_of(tmp_path / "study" / "learns-seed1")
     assert summary["tasks_done"] == 2 and summary["base_from"].endswith("diverges-seed1")
+
+
+def test_a_study_that_was_killed_goes_on_and_repeats_nothing(launch, tmp_path):
+    args = ("--config=configs/studies/settings.py:digits", "--only=digits-b0i5-[riw]*")
+    args += (f"--workdir={tmp_path}",)
+    folders = [tmp_path / f"digits-b0i5-{method}-seed1" for method in ("replay", "icarl", "wa")]
+    for folder, stop in zip(folders[1:], (signal.SIGKILL, signal.SIGTERM)):
+        process = launch(*args, wait=False)
+        wait_for(process, (folder / "config.json").exists, f"start of {folder.name}")
+        process.send_signal(stop)
+        _, err = process.communicate(timeout=120)
+        if stop == signal.SIGTERM:
+            assert process.returncode == 128 + stop, err
+            assert err.count("stopped") == 1 and "Traceback" not in err, err
+    finished = {
+        path: path.stat().st_mtime_ns
+        for folder in folders[:2]
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    last = launch(*args)
+    assert last.returncode == 0, last.stderr
+    assert "2 done, 1 to run" in last.stdout and "[1 of 1] digits-b0i5-wa-seed1" in last.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    for folder, tasks in zip(folders, ({0, 1}, {1}, {1})):
+        assert summary_of(folder)["tasks_done"] == 2
+        assert {row["task"] for row in lines_of(folder, "epoch")} == tasks

@@ -1,0 +1,168 @@
+"""Decodes all images of an index once: bytes in one array, kept in a file for the next run."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from memo_jax.datasets import _decode
+from memo_jax.datasets._folder_index import Files
+from memo_jax.errors import UserError
+
+_CHUNK = 64  # images that a thread decodes at a time
+_GB = 1e9
+_IMAGES, _BAD = "images.npy", "bad.json"
+
+
+def cache_folder(root: Path) -> Path | None:
+    """Where things about a folder are kept: beside its images, else in the user's cache folder.
+
+    None if neither can be written. A folder that nobody may write is left alone by root, too.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    address = hashlib.sha256(str(root).encode()).hexdigest()[:12]
+    folders = [cache / "memo_jax" / "images" / f"{root.name}-{address}"]
+    if root.stat().st_mode & 0o222:
+        folders.insert(0, root / ".memo_jax")
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None
+
+
+def check_memory(root: Path, num_images: int, size: int, available: int | None) -> None:
+    """Raises UserError if so many images of `size` pixels would not fit into `available` bytes.
+
+    They are needed twice: as read, and sorted by the order of the classes.
+    """
+    needed = 2 * num_images * size * size * 3
+    if available is not None and needed > available:
+        fits = int((available / (6 * num_images)) ** 0.5)
+        raise UserError(
+            f"{root}: {num_images:,} images of {size} x {size} pixels need {needed / _GB:.1f} GB "
+            f"of memory while they are sorted, found {available / _GB:.1f} GB free; use a larger "
+            f"machine, fewer classes, or --config.dataset.image_size={fits} or smaller"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take: of machine and control group. None if not Linux."""
+    limits = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        limits.append(1024 * int(next(x for x in lines if "MemAvailable" in x).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # the limit says "max" where there is none
+        group = Path("/sys/fs/cgroup")
+        used = int((group / "memory.current").read_text())
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        limit = int((group / "memory.max").read_text())
+        limits.append(limit - used + int(cached.get("inactive_file", 0)))
+    return min(limits, default=None)
+
+
+def decoded(
+    root: Path, files: Files, size: int, name: str, folder: Path | None
+) -> tuple[np.ndarray, dict[str, str]]:
+    """Images uint8 `[N, size, size, 3]`, and of each that cannot be read path and reason.
+
+    Those are black. `folder` keeps the images under `name` and a digest of the files; what was
+    kept of an earlier state is removed. Nothing is kept without a folder or where it is full.
+    """
+    kept = folder and folder / f"{name}-{size}-{files.digest()}"
+    if kept and kept.is_dir():
+        with contextlib.suppress(OSError, ValueError):  # damaged: made anew
+            return _reopened(root, files, kept)
+    for old in folder.glob(f"{name}-{size}-*") if folder else ():
+        shutil.rmtree(old, ignore_errors=True)
+    shape, rows = (len(files.paths), size, size, 3), range(len(files.paths))
+    if not kept or shutil.disk_usage(folder).free < 1.1 * np.prod(shape):
+        images = np.zeros(shape, np.uint8)
+        return images, _decode_rows(root, files.paths, rows, images)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unfinished-") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        images = open_memmap(made / _IMAGES, "w+", np.uint8, shape)
+        bad = _decode_rows(root, files.paths, rows, images)
+        images.flush()
+        (made / _BAD).write_text(json.dumps(bad))
+        with contextlib.suppress(OSError):  # another process was faster, with the same images
+            made.rename(kept)
+    return images, bad
+
+
+def _reopened(root: Path, files: Files, kept: Path) -> tuple[np.ndarray, dict[str, str]]:
+    """What is kept; images that could not be read are tried again, as they may be mended."""
+    bad = json.loads((kept / _BAD).read_text())
+    if bad:
+        images = open_memmap(kept / _IMAGES, "r+")
+        rows = [row for row, path in enumerate(files.paths) if path in bad]
+        bad = _decode_rows(root, files.paths, rows, images)
+        images.flush()
+        (kept / _BAD).write_text(json.dumps(bad))
+    return open_memmap(kept / _IMAGES, "r"), bad
+
+
+def _decode_rows(root: Path, paths: list[str], rows: Sequence[int], images) -> dict[str, str]:
+    """Fills these rows of `images`; returns path and reason of those that stay as they are."""
+
+    def decode(some: Sequence[int]) -> dict[str, str]:
+        bad = {}
+        for row in some:
+            try:
+                images[row] = _decode.decode(root / paths[row], size)
+            except _decode.BadImage as error:
+                bad[paths[row]] = str(error)
+        return bad
+
+    size, bad = images.shape[1], {}
+    # Pillow decodes and resizes outside of Python's lock, so threads do.
+    pool = ThreadPoolExecutor(_num_threads())
+    try:
+        parts = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
+        chunks = [pool.submit(decode, part) for part in parts]
+        with _progress(f"{root}: decoding", len(rows)) as show:
+            for number, chunk in enumerate(as_completed(chunks), 1):
+                bad |= chunk.result()
+                show(min(number * _CHUNK, len(rows)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return dict(sorted(bad.items()))
+
+
+def _num_threads() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A line on a terminal that is kept up to date, elsewhere one a minute."""
+    begun = said = time.monotonic()
+    terminal = sys.stderr.isatty()
+
+    def show(done: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < (0.2 if terminal else 60) and not (terminal and done == total):
+            return
+        said = now
+        left = (now - begun) / done * (total - done)
+        line = f"{title} {done:,} of {total:,} images, {left:.0f} s left"
+        print(f"\r{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr)
+
+    yield show
+    if terminal:
+        print(file=sys.stderr)
