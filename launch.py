@@ -7,6 +7,7 @@
 the small twin on digits. Every setting is explained in configs/base.py; in a study it holds for
 all runs. `--only 'cifar100-b0i10-*'` chooses runs by name, `--shard 1/2` the first of two parts
 for two machines, `--dry-run` shows what would be done and how long it will take.
+docs/pods.md tells how several processes on one or many hosts run one experiment together.
 Exit codes: 0 done, 1 some runs of a study failed, 2 bad input, 130 or 143 interrupted (it says
 what is saved).
 """
@@ -40,6 +41,14 @@ WORKDIR = flags.DEFINE_string(
 ONLY = flags.DEFINE_string("only", None, "Runs of a study: those whose names match this pattern.")
 SHARD = flags.DEFINE_string("shard", None, "Part of a study: i/n, the i-th of n parts.")
 DRY_RUN = flags.DEFINE_bool("dry-run", False, "Shows what would be run, and trains nothing.")
+COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "Of several processes: host:port of number 0."
+)
+PROCESSES = flags.DEFINE_integer("processes", None, "Of several processes: how many there are.")
+PROCESS = flags.DEFINE_integer("process", None, "Of several processes: which of them this is.")
+DISTRIBUTED = flags.DEFINE_bool(
+    "distributed", False, "Several processes, which the cluster knows (TPU pod, SLURM, ...)."
+)
 
 
 def parse(argv: list[str]) -> pathlib.Path:
@@ -86,10 +95,13 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(__doc__)
         return 0
+    from memo_jax import hosts
     from memo_jax.interrupts import Interrupted
 
     try:
-        return launch(parse(argv))
+        config_file = parse(argv)
+        with hosts.joined(COORDINATOR.value, PROCESSES.value, PROCESS.value, DISTRIBUTED.value):
+            return launch(config_file)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         return stop.exit_code

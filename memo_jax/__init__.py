@@ -12,8 +12,8 @@ of `freezing`), lets the method rectify it (`methods`), chooses exemplars (`exem
 any work, `memory_plan` its budget into a number of exemplars; `base_task` borrows the base task of
 another run. `run_folder`, `logging`, `results` and `report` write what people read, `paper` holds
 the paper's numbers, `commands` what `python -m memo_jax` can do. `parallel` alone knows devices,
-`huge_pages` the host's memory. A module imports only modules below it, in the order of
-tests/test_architecture.py.
+`hosts` how several processes meet and part, `huge_pages` the host's memory. A module imports only
+modules below it, in the order of tests/test_architecture.py.
 
 Axis letters in shapes: B batch, N examples, H W C image, D features, K classes, M exemplars,
 T tasks, R prediction rules.

@@ -60,6 +60,7 @@ def _save(path: pathlib.Path, arrays, meta: dict, signature: str) -> None:
 def _put_aside(path: pathlib.Path, error: Damaged) -> None:
     """Warns of a damaged checkpoint and renames it, so that nothing takes it for a good one."""
     log.warning("skipped the damaged checkpoint %s: %s", path.name, error)
+    parallel.wait_for_all(f"{path.name} is damaged")  # all have looked at it
     if parallel.is_lead():
         aside = path.with_name(f"{path.name}.damaged")
         shutil.rmtree(aside, ignore_errors=True)

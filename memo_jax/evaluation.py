@@ -53,7 +53,9 @@ class Predictor:
 
         shape = (self.batch, *net.image_shape)
         images = jax.ShapeDtypeStruct(shape, np.uint8, sharding=parallel.sharded(mesh))
-        self._forward = jax.jit(forward).lower(variables, images).compile()
+        # Every process needs all features and logits.
+        jitted = jax.jit(forward, out_shardings=parallel.replicated(mesh))
+        self._forward = jitted.lower(variables, images).compile()
 
     def __call__(self, variables: Variables, images: jax.Array, rows: np.ndarray):
         """Yields (rows int `[B]`, -1 where filled up; features `[B, D]`; logits `[B, K]`).

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import signal
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -48,7 +49,8 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
             return finished
         data = config.dataset
         reading = datasets.Reading(data.image_size, data.on_bad_image)
-        dataset = datasets.load(data.name, data.path, data.source, reading)
+        with parallel.lead_first("data"):  # which may have to be downloaded or decoded
+            dataset = datasets.load(data.name, data.path, data.source, reading)
         order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
         dataset = dataset.in_order(order)
         plan = planning.make(config, dataset)
@@ -96,14 +98,14 @@ class _Run:
         # A kill may have come between a task's checkpoint and its summary.
         summary = self.write_summary(learner) if learner.tasks_done else None
         for task in tasks[learner.tasks_done :]:
-            if self.interrupts.requested:
+            if self.stopping():
                 self.leave(f"after task {learner.tasks_done} of {len(tasks)}")
             learner = self.learn(learner, task)
             results.log_task(self.log, self.plan, learner)
             checkpoints.save_task(self.workdir, learner)
             summary = self.write_summary(learner)
         results.say_all(summary, self.workdir)
-        if self.interrupts.requested:  # too late for this run, but others may be meant to follow
+        if self.stopping():  # too late for this run, but others may be meant to follow
             self.leave("after its last task")
         return summary
 
@@ -225,7 +227,14 @@ class _Run:
                 save(state, report)
             trace.epoch_done()
 
-        return training.Hooks(progress.step, epoch, lambda: bool(self.interrupts.requested), save)
+        return training.Hooks(progress.step, epoch, self.stopping, save)
+
+    def stopping(self) -> bool:
+        """Whether any process of this run was asked to stop; all of them have to ask together."""
+        number = parallel.largest(int(self.interrupts.requested or 0))
+        if number:
+            self.interrupts.requested = signal.Signals(number)
+        return bool(number)
 
     def leave(self, where: str) -> None:
         """Everything is saved: says so and stops."""

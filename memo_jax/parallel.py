@@ -1,10 +1,17 @@
-"""The one file that knows devices: mesh, placement, who leads, how steps are driven."""
+"""The one file that knows devices and processes: mesh, placement, who leads, how steps are driven.
 
+Several processes (hosts) run the same program on the same data in the same order. Every one of them
+holds all replicated arrays; batches are split over the devices of all.
+"""
+
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
@@ -24,13 +31,24 @@ def sharded(mesh: Mesh, axis: int = 0) -> NamedSharding:
 
 
 def place(tree, sharding: NamedSharding):
-    """Puts a tree of host or device arrays where `sharding` says."""
-    return jax.device_put(tree, sharding)
+    """Puts a tree of host or device arrays, the same in every process, where `sharding` says."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda leaf: _place_own_part(leaf, sharding), tree)
+
+
+def _place_own_part(leaf, sharding: NamedSharding) -> jax.Array:
+    """Each process fills its own devices; `jax.device_put` would first compare all processes."""
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _place_own_part(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    leaf = np.asarray(leaf)
+    return jax.make_array_from_callback(leaf.shape, sharding, lambda part: leaf[part])
 
 
 def fresh_copy(tree, sharding: NamedSharding):
     """A copy that shares no buffer with `tree`, so that it may be donated."""
-    return jax.device_put(jax.tree.map(np.array, tree), sharding)
+    return place(jax.tree.map(np.array, tree), sharding)
 
 
 def is_lead() -> bool:
@@ -41,6 +59,31 @@ def is_lead() -> bool:
 def num_processes() -> int:
     """How many processes (hosts) work together."""
     return jax.process_count()
+
+
+def largest(number: int) -> int:
+    """The largest of the numbers that the processes hold; all of them must ask."""
+    if num_processes() == 1:
+        return number
+    return int(multihost_utils.process_allgather(np.int32(number)).max())
+
+
+def wait_for_all(what: str) -> None:
+    """Returns when every process has come to this point, `what`."""
+    if num_processes() > 1:
+        multihost_utils.sync_global_devices(what)
+
+
+@contextlib.contextmanager
+def lead_first(what: str) -> Iterator[None]:
+    """The block runs in the lead process first, then in the others, which find what it made."""
+    if not is_lead():
+        wait_for_all(what)
+    try:
+        yield
+    finally:
+        if is_lead():
+            wait_for_all(what)
 
 
 def prefers_scan() -> bool:

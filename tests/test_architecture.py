@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
     {"errors", "randomness", "metrics", "parallel", "interrupts", "paper", "huge_pages"},
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
-    {"losses", "network", "exemplars"},
+    {"losses", "network", "exemplars", "hosts"},
     {"methods", "learner", "training", "evaluation"},
     {"clock", "logging", "checkpoints", "memory_plan"},
     {"run_folder", "planning", "base_task", "report"},
