@@ -7,6 +7,7 @@ and `torch_backbones`, `torch_training`, `torch_data` and `torch_exemplars`; `we
 variables between the two.
 `scaling` is a second command, of JAX alone: `scaling_settings` and `scaling_points` say what is
 measured, `scaling_side` measures it, `scaling_estimate` adds it up, `scaling_report` and
-`scaling_plots` show it.
+`scaling_plots` show it. `gpu` does all of it on a machine without a network, with `gpu_pack`,
+`gpu_parts` and `gpu_report`.
 Only modules named torch_* and `weights` import PyTorch, and none of them imports JAX.
 """

@@ -45,9 +45,12 @@ def compare(wanted: Settings, argv: list[str]) -> None:
             runs=wanted.runs,
         )
         results = {"about": about, "rows": []}
-        for rows in sections(wanted, sides):
-            results["rows"] += rows
-    report.write(wanted.out, results)
+        try:
+            for rows in sections(wanted, sides):
+                results["rows"] += rows
+        finally:  # also what was measured before a stop
+            if results["rows"]:
+                report.write(wanted.out, results)
     if wanted.runs:
         rows, results["accuracy"] = whole_runs(wanted)
         results["rows"] += rows

@@ -198,22 +198,22 @@ def test_what_has_begun_comes_first_and_lends_its_base_task(tmp_path):
     def lenders() -> dict:
         entries = outline.entries(read("cuts", folder=tmp_path))
         queued = outline.queue(entries)
-        found = {e.run.name: outline.expected_lender(e, queued, entries) for e in queued}
-        return {name: folder and folder.name for name, folder in found.items()}
+        return {e.run.name: outline.expected_lender(e, queued, entries) for e in queued}
+
+    def all_from(lender: str) -> dict:
+        return {name: None if name == lender else tmp_path / lender for name in names}
 
     names = list(lenders())
-    assert lenders() == {name: names[0] if name != names[0] else None for name in names}
+    assert lenders() == all_from(names[0])
     begin(names[2], base_from=None)
-    assert next(iter(lenders())) == names[2]
-    assert lenders() == {name: names[2] if name != names[2] else None for name in names}
+    assert next(iter(lenders())) == names[2] and lenders() == all_from(names[2])
     # What began with another's base task goes on with it, wherever the study has been moved to.
     begin(names[1], base_from=f"/elsewhere/{names[3]}")
-    assert lenders()[names[1]] == names[3]
+    assert lenders()[names[1]] == tmp_path / names[3]
     (tmp_path / names[2] / "checkpoints" / "task_000").mkdir(parents=True)
     entries = {e.run.name: e for e in outline.entries(read("cuts", folder=tmp_path))}
-    found = outline.lender(entries[names[0]], list(entries.values()))
-    assert found == tmp_path / names[2]
-    assert outline.lender(entries[names[2]], list(entries.values())) is None
+    found = [outline.lender(entries[name], list(entries.values())) for name in names[:3:2]]
+    assert found == [tmp_path / names[2], None]
 
 
 @pytest.mark.parametrize(

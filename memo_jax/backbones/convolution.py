@@ -37,7 +37,11 @@ def convolve(x: jax.Array, kernel: jax.Array, strides, padding, **options) -> ja
 
 
 def _forward(x, kernel, strides, padding):
-    if x.shape[1] < kernel.shape[0] or x.shape[2] < kernel.shape[1]:
+    sides = list(zip(x.shape[1:3], kernel.shape[:2], padding))
+    is_small = any(size < window for size, window, _ in sides)
+    # Otherwise nothing comes out, as only shapes can tell (backbones/base.py).
+    fits = all(size > 0 and window <= size + sum(edges) for size, window, edges in sides)
+    if is_small and fits:
         return _as_product(x, kernel, strides, padding)
     return lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=LAYOUT)
 
