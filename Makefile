@@ -1,6 +1,7 @@
 # make setup   creates .venv and installs what the program and its tests need
 # make demo    learns ten handwritten digits, two at a time, and prints what it achieved
-# make test    checks style and runs all tests
+# make test    checks style and runs the tests, all but the slow ones
+# make test-slow           runs those: a minute each, processes that are killed and go on
 #
 # Another interpreter or place: make test PYTHON=python3.13 VENV=.venv313
 # On an accelerator:            make demo REQUIREMENTS=requirements-cuda13.txt
@@ -16,7 +17,7 @@ FIND_PYTHON = for python in "$(PYTHON)" python3 python3.13 python3.12 python3.11
 	[ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: setup demo test clean
+.PHONY: setup demo test test-slow clean
 
 setup: $(INSTALLED)
 
@@ -39,6 +40,9 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
 
 clean:
 	rm -rf $(VENV) $(DEMO)

@@ -71,6 +71,7 @@ def variables(workdir, task: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in saved.items() if name.startswith("variables")}
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns_and_stop_together(launch, start_two, tmp_path):
     # One is lost: the other says so and ends, soon.
     both = start_two(tmp_path / "two")

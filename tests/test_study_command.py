@@ -136,6 +136,7 @@ def get_config(scale="digits"):
 """
 
 
+@pytest.mark.slow
 def test_a_failed_run_does_not_keep_the_others_from_running(launch, tmp_path):
     file = tmp_path / "made.py"
     file.write_text(FAILING)
@@ -149,6 +150,7 @@ def test_a_failed_run_does_not_keep_the_others_from_running(launch, tmp_path):
     assert summary["tasks_done"] == 2 and summary["base_from"].endswith("diverges-seed1")
 
 
+@pytest.mark.slow
 def test_a_study_that_was_killed_goes_on_and_repeats_nothing(launch, tmp_path):
     args = ("--config=configs/studies/settings.py:digits", "--only=digits-b0i5-[riw]*")
     args += (f"--workdir={tmp_path}",)
