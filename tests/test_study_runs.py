@@ -12,6 +12,8 @@ from test_study import NAMES, read
 from memo_jax.interrupts import Interrupted
 from memo_jax.study import forecast, outline, runner
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory) -> pathlib.Path:
