@@ -21,7 +21,6 @@ DIGITS = "--config=configs/digits_b0i2.py"
 TOO_LARGE = 10_000_000
 """Images in a step that no machine has the memory for."""
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-QUICK += " --xla_cpu_use_fusion_emitters=false"
 """Compiles in a quarter of the time what is slow then."""
 
 
