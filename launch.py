@@ -95,11 +95,12 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(__doc__)
         return 0
-    from memo_jax import hosts
     from memo_jax.interrupts import Interrupted
 
     try:
         config_file = parse(argv)
+        from memo_jax import hosts  # after the flags: JAX takes long to import
+
         with hosts.joined(COORDINATOR.value, PROCESSES.value, PROCESS.value, DISTRIBUTED.value):
             return launch(config_file)
     except Interrupted as stop:

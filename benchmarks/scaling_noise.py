@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memo_jax import datasets
 from memo_jax.datasets import Dataset, Split
 
 
 def dataset(image_shape: Sequence[int], train: Sequence[int], test: Sequence[int]) -> Dataset:
     """Random bytes of `image_shape` (H, W, C); train, test: how many images of each class."""
-    made, draws = outline(image_shape, train, test), np.random.default_rng(0)
+    made, draws = datasets.blank("noise", image_shape, train, test), np.random.default_rng(0)
 
     def fill(split: Split) -> Split:
         shape = split.images.shape
@@ -19,21 +20,3 @@ def dataset(image_shape: Sequence[int], train: Sequence[int], test: Sequence[int
         return Split(noise.reshape(shape), split.labels)
 
     return dataclasses.replace(made, train=fill(made.train), test=fill(made.test))
-
-
-def outline(image_shape: Sequence[int], train: Sequence[int], test: Sequence[int]) -> Dataset:
-    """The same with black images, which take no memory: enough to plan a run."""
-
-    def split(sizes: Sequence[int]) -> Split:
-        images = np.broadcast_to(np.uint8(0), (sum(sizes), *image_shape))
-        return Split(images, np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
-
-    channels = image_shape[-1]
-    return Dataset(
-        name="noise",
-        train=split(train),
-        test=split(test),
-        class_names=tuple(map(str, range(len(train)))),
-        mean=(0.5,) * channels,
-        std=(0.25,) * channels,
-    )

@@ -12,7 +12,7 @@ import pathlib
 import numpy as np
 from ml_collections import ConfigDict
 
-from benchmarks import scaling_noise, settings
+from benchmarks import settings
 from benchmarks.job import Job
 from memo_jax import budget, datasets, planning, protocol
 from memo_jax.commands.budget import DATASETS
@@ -84,7 +84,7 @@ class Stream:
         planning.check(config, num_devices=1)
         image_shape, *counts = _numbers(config)
         train, test = counts
-        plan = planning.make(config, scaling_noise.outline(image_shape, train, test))
+        plan = planning.make(config, datasets.blank("noise", image_shape, train, test))
         # The budget and "auto" of the stream as it is hold for all that are made from it.
         config.memory.total_mb = None
         config.memory.exemplars = plan.ledger.exemplars or None
@@ -134,7 +134,7 @@ class Stream:
         planning.check(config, devices or self.devices)
         tasks = protocol.split(classes, config.protocol.base, config.protocol.increment)
         noise = self._noise(config, tasks[: config.protocol.stop_after][-1], classes)
-        plan = planning.make(config, scaling_noise.outline(**noise))
+        plan = planning.make(config, datasets.blank("noise", **noise))
         self._expect_room(plan, noise)
         remembers = plan.ledger.exemplars > 0
         return Point(

@@ -11,7 +11,7 @@ import jax
 import launch
 from benchmarks import settings
 from benchmarks.scaling_points import AXES, Point, Stream
-from memo_jax.errors import Parser, UserError, expect_one_of
+from memo_jax.errors import UserError, expect_one_of
 
 VALUES = {
     "blocks": (1, 2, 5, 10, 15, 20),
@@ -74,13 +74,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The command's arguments, but for --config and --config.x.y=VALUE (launch.py)."""
-    made = Parser(
-        prog="python -m benchmarks.scaling",
-        description=description,
-        usage="%(prog)s --config FILE.py[:METHOD] [--config.x.y=VALUE ...] [options]",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = settings.command("scaling", description)
     add = made.add_argument
     add("--axes", metavar="A,B", help=f"only some of {','.join(AXES)}")
     for axis, usual in VALUES.items():

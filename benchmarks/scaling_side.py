@@ -6,7 +6,6 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType
 
 from benchmarks import jax_side
 from benchmarks.job import Job, Section
@@ -20,12 +19,10 @@ class Side(jax_side.Side):
 
     def __init__(self, job: Job, config: dict, steps: int, speed: dict):
         super().__init__(job, config, steps, speed)
-        wanted, devices = speed["devices"], jax.devices()[: speed["devices"]]
-        if wanted and len(devices) < wanted:
-            raise UserError(f"expected {wanted} devices, JAX has {len(devices)}")
-        self._mesh = jax.make_mesh(
-            (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
-        )
+        wanted = speed["devices"]
+        if wanted and jax.device_count() < wanted:
+            raise UserError(f"expected {wanted} devices, JAX has {jax.device_count()}")
+        self._mesh = parallel.data_mesh(wanted)
         self._placed = parallel.replicated(self._mesh)
 
     def describe(self) -> dict:

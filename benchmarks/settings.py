@@ -38,15 +38,20 @@ class Settings:
     out: pathlib.Path
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """The command's arguments, but for --config and --config.x.y=VALUE (launch.py)."""
-    made = Parser(
-        prog="python -m benchmarks.compare",
+def command(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a command of benchmarks that measures a config; it has no arguments yet."""
+    return Parser(
+        prog=f"python -m benchmarks.{name}",
         description=description,
         usage="%(prog)s --config FILE.py[:METHOD] [--config.x.y=VALUE ...] [options]",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The command's arguments, but for --config and --config.x.y=VALUE (launch.py)."""
+    made = command("compare", description)
     add = made.add_argument
     add("--tasks", type=int, metavar="N", help="only the first N tasks (default: all)")
     add("--epochs", type=int, metavar="E", help="of every task, milestones in proportion")

@@ -19,15 +19,17 @@ def herd(features: Tensor, m: int, valid: Tensor) -> Tensor:
     for rows that only fill up. Picks beyond a class's own images mean nothing.
     """
     features = normalise(features) * valid[..., None]
-    mean = (features.sum(1) / valid.sum(1, keepdim=True))[:, None]
+    squares = features.square().sum(2)
+    mean = features.sum(1) / valid.sum(1, keepdim=True)
     total, taken, picks = torch.zeros_like(mean), ~valid, []
     classes = torch.arange(len(features), device=features.device)
-    for k in range(m):
-        distances = (mean - (features + total) / (k + 1)).square_().sum(2)
+    for k in range(1, m + 1):
+        # k^2 |mean - (features + total) / k|^2 without the terms that are equal for all.
+        distances = squares + 2 * (features @ (total - k * mean)[..., None])[..., 0]
         best = distances.masked_fill_(taken, torch.inf).argmin(1)
         picks.append(best)
         taken[classes, best] = True
-        total += features[classes, best][:, None]
+        total += features[classes, best]
     return torch.stack(picks, dim=1)
 
 

@@ -15,9 +15,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
-def data_mesh() -> Mesh:
-    """A one-axis mesh over all devices; batches are split along its axis "data"."""
-    return jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
+def data_mesh(count: int | None = None) -> Mesh:
+    """A one-axis mesh over all devices, or the first `count` of them.
+
+    Batches are split along its axis "data".
+    """
+    devices = jax.devices()[:count]
+    return jax.make_mesh((len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

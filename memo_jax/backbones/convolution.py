@@ -66,11 +66,11 @@ def _weight_gradient(x, gradient, kernel_shape, strides, padding):
     """`[h, w, C, out]` from x `[B, H, W, C]` and the gradient `[B, H', W', out]`."""
     height, width, channels, out = kernel_shape
     (top, _), (left, _) = padding
-    x = _side_by_side(x, 2, range(-left, width - left), strides[1], gradient.shape[2])
     if width * channels + height * out > height * width * channels + out:  # as in a stem
-        x = _side_by_side(x, 1, range(-top, height - top), strides[0], gradient.shape[1])
-        total = _product(gradient, x)
+        windows = _windows(x, (height, width), strides, padding, gradient.shape[1:3])
+        total = _product(gradient, windows)
         return total.reshape(out, height, width, channels).transpose(1, 2, 3, 0)
+    x = _side_by_side(x, 2, range(-left, width - left), strides[1], gradient.shape[2])
     between = lax.pad(gradient, _zero(gradient), [(0, 0, i) for i in (0, strides[0] - 1, 0, 0)])
     gradient = _side_by_side(between, 1, range(top, top - height, -1), 1, x.shape[1])
     total = _product(gradient, x)
@@ -83,10 +83,16 @@ def _as_product(x, kernel, strides, padding):
     (top, bottom), (left, right) = padding
     rows = (x.shape[1] + top + bottom - height) // strides[0] + 1
     columns = (x.shape[2] + left + right - width) // strides[1] + 1
-    x = _side_by_side(x, 2, range(-left, width - left), strides[1], columns)
-    x = _side_by_side(x, 1, range(-top, height - top), strides[0], rows)
-    windows = x.reshape(-1, height * width * channels)
+    windows = _windows(x, (height, width), strides, padding, (rows, columns))
+    windows = windows.reshape(-1, height * width * channels)
     return (windows @ kernel.reshape(-1, out)).reshape(len(x), rows, columns, out)
+
+
+def _windows(x, window, strides, padding, size):
+    """All pixels of every window, row by row: `[B, *size, h * w * C]`."""
+    (height, width), ((top, _), (left, _)) = window, padding
+    x = _side_by_side(x, 2, range(-left, width - left), strides[1], size[1])
+    return _side_by_side(x, 1, range(-top, height - top), strides[0], size[0])
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:

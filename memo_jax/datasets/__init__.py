@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import pkgutil
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -63,6 +64,29 @@ class Dataset:
         return dataclasses.replace(
             self, train=renumber(self.train), test=renumber(self.test), class_names=names
         )
+
+
+def blank(
+    name: str, image_shape: Sequence[int], train: Sequence[int], test: Sequence[int]
+) -> Dataset:
+    """Black images `[H, W, C]` that take no memory: enough to plan a run.
+
+    train, test: how many images each class has.
+    """
+
+    def split(sizes: Sequence[int]) -> Split:
+        images = np.broadcast_to(np.uint8(0), (sum(sizes), *image_shape))
+        return Split(images, np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+
+    channels = image_shape[-1]
+    return Dataset(
+        name=name,
+        train=split(train),
+        test=split(test),
+        class_names=tuple(map(str, range(len(train)))),
+        mean=(0.5,) * channels,
+        std=(0.25,) * channels,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

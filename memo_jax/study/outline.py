@@ -8,11 +8,9 @@ import pathlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
-
-from memo_jax import base_task, datasets, parallel, planning, results, run_folder
+from memo_jax import base_task, budget, datasets, parallel, planning, results, run_folder
 from memo_jax.commands.budget import DATASETS, Facts
-from memo_jax.datasets import Dataset, Split
+from memo_jax.datasets import Dataset
 from memo_jax.errors import UserError, near
 from memo_jax.planning import Plan
 from memo_jax.study import Run, Study
@@ -110,10 +108,8 @@ def _facts(
 def _blank(name: str, facts: Facts) -> Dataset:
     """A dataset of the right shapes that takes no memory, to plan with."""
     size = facts.num_images or MOST_OF_A_CLASS * facts.num_classes
-    images = np.broadcast_to(np.uint8(0), (size, *facts.image_shape))
-    split = Split(images, np.broadcast_to(np.int32(0), size))
-    names = tuple(str(number) for number in range(facts.num_classes))
-    return Dataset(name, split, split, names, (0.5,), (0.25,))
+    sizes = budget.shares(size, facts.num_classes, "fill")
+    return datasets.blank(name, facts.image_shape, sizes, sizes)
 
 
 def families(some: Sequence[Entry]) -> list[list[Entry]]:
