@@ -1,7 +1,7 @@
 """Studies: sets of runs, most of them the paper's. What several of the files here share.
 
 `FILE.py` is the study at full size; `FILE.py:digits` its small twin, which shows in a minute that
-everything works, but has no meaning.
+everything works, but has no meaning. Some have a size in between, `FILE.py:short`.
 """
 
 from configs import base
@@ -9,6 +9,7 @@ from memo_jax.errors import UserError, near
 from memo_jax.study import PAPER, Case, changes, declare
 
 DIGITS = "digits"
+SHORT = "short"
 
 METHODS = [Case(name, {"method.name": name}) for name in ("replay", "icarl", "wa", "der", "memo")]
 """The five methods of the paper, in the order of its tables."""
