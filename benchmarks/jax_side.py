@@ -23,6 +23,7 @@ from memo_jax import (
     planning,
     training,
 )
+from memo_jax.order import PAD
 from memo_jax.protocol import Task
 
 
@@ -59,7 +60,7 @@ class Side:
         scan = scan[self._config.train.loop]
         state = training.start(problem, variables, pool)
         driver = training.Driver(problem, state, pool, scan)
-        rows = training.epoch_indices(problem, pool, epoch=0)
+        rows = problem.order(pool).of(epoch=0)
         rows = rows if scan else rows[: self._steps]
 
         def work() -> None:
@@ -76,7 +77,7 @@ class Side:
                 **driver.memory,
             }
 
-        images = int((rows != training.PAD).sum())
+        images = int((rows != PAD).sum())
         return Section(work, images, len(rows), driver.compile_seconds, memory)
 
     def forward(self, task: Task) -> Section:

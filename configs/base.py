@@ -40,6 +40,16 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 # What to do if image files cannot be read: "error" names one and stops before
                 # training, "skip" leaves them out with a warning.
                 "on_bad_image": "error",
+                # Where a task's new images are while it is learned: "always" on the host, from
+                # which every batch is fetched ahead of its step; "never", so on the devices;
+                # "auto", which leaves on the host what does not fit into half of a device's free
+                # memory. Images in files that "always" or too little memory keep encoded are
+                # decoded for every batch, and random crops are cut out of whole images, as
+                # published; else their centres are decoded once.
+                "streaming": "auto",
+                # Processes per host that decode for the batches; 0 does it in the program itself,
+                # unset one per core.
+                "workers": config_dict.placeholder(int),
             },
             "protocol": {
                 # Classes of the first task; 0 means as many as every other (paper: B0, B50).

@@ -1,15 +1,18 @@
 """Image augmentation on the device: uint8 in, normalised float32 out."""
 
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from memo_jax import crops
 from memo_jax.errors import expect_one_of
 
-Augment = Callable[[jax.Array, jax.Array], jax.Array]
-"""(key, uint8 images `[B, H, W, C]` at 0..255) -> float32 images at 0..1, same shape."""
+Augment = Callable[..., jax.Array]
+"""(key, uint8 images `[B, H, W, C]` at 0..255) -> float32 images at 0..1, same shape.
+
+Those of CROPPING take a third argument, bool `[B]`: which images are cropped already.
+"""
 
 
 def normalise(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
@@ -69,25 +72,16 @@ def cifar(key: jax.Array, images: jax.Array) -> jax.Array:
     return random_brightness(brightness_key, to_float(images), 63 / 255)
 
 
-AREAS, RATIOS = (0.08, 1.0), (3 / 4, 4 / 3)
-"""Of a random resized crop: its part of the image, and its width by its height."""
-
-_ATTEMPTS = 10
-
-
 def crop_boxes(key: jax.Array, batch: int, height: int, width: int) -> jax.Array:
     """Random boxes int32 `[batch, 4]` of images `height x width`: top, left, height, width.
 
-    As torchvision's RandomResizedCrop: area and logarithm of the ratio are uniform; the first of
-    ten boxes that fits into the image is placed anywhere in it. If none fits, it is the largest
-    box in the middle whose ratio is allowed.
+    Drawn as by crops.random_box.
     """
     area_key, ratio_key, place_key = jax.random.split(key, 3)
-    shape = (batch, _ATTEMPTS)
-    low, high = AREAS
+    shape = (batch, crops.ATTEMPTS)
+    low, high = crops.AREAS
     areas = height * width * jax.random.uniform(area_key, shape, minval=low, maxval=high)
-    slimmest, widest = RATIOS
-    low, high = math.log(slimmest), math.log(widest)
+    low, high = crops.LOG_RATIOS
     ratios = jnp.exp(jax.random.uniform(ratio_key, shape, minval=low, maxval=high))
     heights = jnp.round(jnp.sqrt(areas / ratios)).astype(jnp.int32)
     widths = jnp.round(jnp.sqrt(areas * ratios)).astype(jnp.int32)
@@ -97,8 +91,8 @@ def crop_boxes(key: jax.Array, batch: int, height: int, width: int) -> jax.Array
     def chosen(sides: jax.Array, otherwise: int) -> jax.Array:
         return jnp.where(some, jnp.take_along_axis(sides, first, axis=1)[:, 0], otherwise)
 
-    box_height = chosen(heights, min(height, round(width / slimmest)))
-    box_width = chosen(widths, min(width, round(height * widest)))
+    largest_width, largest_height = crops.largest_box(width, height)
+    box_height, box_width = chosen(heights, largest_height), chosen(widths, largest_width)
     spare = jnp.stack([height - box_height, width - box_width], axis=1)
     corners = jax.random.randint(place_key, (batch, 2), 0, spare + 1)
     corners = jnp.where(some[:, None], corners, spare // 2)
@@ -132,20 +126,26 @@ def resized_crops(images: jax.Array, boxes: jax.Array) -> jax.Array:
     return jax.vmap(crop)(images, boxes)
 
 
-def imagenet(key: jax.Array, images: jax.Array) -> jax.Array:
+def imagenet(key: jax.Array, images: jax.Array, cropped: jax.Array | None = None) -> jax.Array:
     """Random resized crop and flip: what every method of the paper uses on ImageNet-100.
 
-    The published code crops from the whole image; we crop from the centre that is stored.
+    cropped: bool `[B]`, the images that a reader of files has cropped from the whole image, as the
+    published code does; of all others only the centre is stored, from which they are cropped.
     """
     crop_key, flip_key = jax.random.split(key)
-    boxes = crop_boxes(crop_key, *images.shape[:3])
+    batch, height, width, _ = images.shape
+    boxes = crop_boxes(crop_key, batch, height, width)
+    if cropped is not None:  # the box of the whole image changes nothing
+        boxes = jnp.where(cropped[:, None], jnp.array([0, 0, height, width]), boxes)
     return random_flip(flip_key, resized_crops(to_float(images), boxes))
 
 
-def imagenet_brightness(key: jax.Array, images: jax.Array) -> jax.Array:
+def imagenet_brightness(
+    key: jax.Array, images: jax.Array, cropped: jax.Array | None = None
+) -> jax.Array:
     """As `imagenet`, and brightness 63/255: what the paper uses on ImageNet-1000."""
     key, brightness_key = jax.random.split(key)
-    return random_brightness(brightness_key, imagenet(key, images), 63 / 255)
+    return random_brightness(brightness_key, imagenet(key, images, cropped), 63 / 255)
 
 
 AUGMENTATIONS: dict[str, Augment] = {
@@ -155,6 +155,8 @@ AUGMENTATIONS: dict[str, Augment] = {
     "imagenet": imagenet,
     "imagenet_brightness": imagenet_brightness,
 }
+CROPPING = ("imagenet", "imagenet_brightness")
+"""Those that begin with a random resized crop."""
 
 
 def get(name: str) -> Augment:

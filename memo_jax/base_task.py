@@ -27,7 +27,9 @@ def terms(resolved: dict) -> dict:
         "precision": resolved["precision"],
         "dataset.name": resolved["dataset"]["name"],
         "dataset.augment": resolved["dataset"]["augment"],
-        "dataset.image_size": resolved["dataset"].get("image_size"),  # older runs do not say
+        # Older runs do not say these two.
+        "dataset.image_size": resolved["dataset"].get("image_size"),
+        "dataset.streaming": resolved["dataset"].get("streaming", "auto"),
         "protocol.class_order_seed": protocol["class_order_seed"],
         "classes of the base task": protocol["base"] or protocol["increment"],
         "backbone.name": resolved["backbone"]["name"],

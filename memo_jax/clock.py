@@ -10,16 +10,17 @@ PHASES = ("train", "compile", "evaluate", "exemplars", "other")
 class Clock:
     """Books the time since the last call under a phase; `spent` is the account.
 
-    spent: seconds by PHASES, and "images", the number of images trained on.
+    spent: seconds by PHASES; "waited", those of training in which no image was there; "images", the
+    number of images trained on.
     """
 
     def __init__(self, spent: dict[str, float]):
-        self.spent = {name: spent.get(name, 0.0) for name in (*PHASES, "images")}
+        self.resume(spent)
         self._last = time.perf_counter()
 
     def resume(self, spent: dict[str, float]) -> None:
-        """Goes on from the account that a rolling checkpoint holds."""
-        self.spent = dict(spent)
+        """Goes on from the account that a checkpoint holds; what is not in it, counts from 0."""
+        self.spent = {name: spent.get(name, 0.0) for name in (*PHASES, "waited", "images")}
 
     def lap(self, phase: str) -> None:
         """Books the time since the last lap under `phase`."""
@@ -33,6 +34,7 @@ class Clock:
             **self.spent,
             "train": self.spent["train"] + report.train_seconds,
             "compile": self.spent["compile"] + report.compile_seconds,
+            "waited": self.spent["waited"] + report.wait_seconds,
             "images": self.spent["images"] + report.images,
         }
 

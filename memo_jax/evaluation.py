@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from memo_jax import exemplars, parallel
+from memo_jax.datasets import Images
 from memo_jax.network import Network, Variables
+from memo_jax.order import PAD
 from memo_jax.protocol import Task
 
 RULES = ("head", "nearest_mean")
 """How a class is predicted. A run without exemplars has no class means and only the first."""
 TOP = 5
-PAD = -1
 
 
 @flax.struct.dataclass
@@ -57,22 +58,34 @@ class Predictor:
         jitted = jax.jit(forward, out_shardings=parallel.replicated(mesh))
         self._forward = jitted.lower(variables, images).compile()
 
-    def __call__(self, variables: Variables, images: jax.Array, rows: np.ndarray):
+    def __call__(self, variables: Variables, images: jax.Array | Images, rows: np.ndarray):
         """Yields (rows int `[B]`, -1 where filled up; features `[B, D]`; logits `[B, K]`).
 
-        images: uint8 `[N, H, W, C]` on the device; rows: which of them, int on the host.
+        images: uint8 `[N, H, W, C]` on the device or on the host; rows: which of them, int on the
+        host.
         """
         for start in range(0, len(rows), self.batch):
             part = rows[start : start + self.batch]
             part = np.pad(part, (0, self.batch - len(part)), constant_values=PAD)
-            batch = jnp.take(images, np.maximum(part, 0), axis=0)
-            batch = jax.device_put(batch, parallel.sharded(self._mesh))
-            yield part, *self._forward(variables, batch)
+            yield part, *self._forward(variables, self._batch(images, np.maximum(part, 0)))
 
-    def features(self, variables: Variables, images: jax.Array, rows: np.ndarray) -> jax.Array:
-        """Features `[len(rows), D]` of those images."""
-        batches = [features for _, features, _ in self(variables, images, rows)]
-        return jnp.concatenate(batches)[: len(rows)]
+    def _batch(self, images: jax.Array | Images, rows: np.ndarray) -> jax.Array:
+        sharding = parallel.sharded(self._mesh)
+        if isinstance(images, jax.Array):
+            return jax.device_put(jnp.take(images, rows, axis=0), sharding)
+        shape = (len(rows), *images.shape[1:])
+        return parallel.place_rows(lambda part: images[rows[part]], shape, sharding)
+
+    def features(self, variables: Variables, pool: exemplars.Pool) -> jax.Array:
+        """Features `[N, D]` of all images of a pool."""
+        parts = [(pool.images, pool.resident), (pool.rest, pool.size - pool.resident)]
+        return jnp.concatenate(
+            [
+                features[: int((rows != PAD).sum())]
+                for images, count in parts
+                for rows, features, _ in self(variables, images, np.arange(count))
+            ]
+        )
 
 
 @jax.jit
@@ -93,14 +106,14 @@ def count(
     predict: Predictor,
     variables: Variables,
     means: jax.Array | None,
-    images: jax.Array,
+    images: jax.Array | Images,
     labels: np.ndarray,
     task: Task,
 ) -> Counts:
     """Classifies the test images of all classes seen after `task`, without the task's identity.
 
     means `[K, D]`: class means of the exemplars, None without any; images uint8 `[N, H, W, C]` on
-    the device, labels int `[N]` on the host.
+    the device or the host, labels int `[N]` on the host.
     """
     rows = np.flatnonzero(labels < task.num_seen)
     counts = Counts.zero(1 if means is None else len(RULES), task.num_seen)

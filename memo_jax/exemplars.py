@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from memo_jax import budget, parallel
+from memo_jax.datasets import Images
 from memo_jax.protocol import Task
 
 EMPTY = -1
@@ -39,25 +40,41 @@ class Memory:
 class Pool(NamedTuple):
     """What one task may learn from: images uint8 `[N, H, W, C]`, labels int32 `[N]`, on the device.
 
-    Exemplars come first, in the memory's order, then the new images, class by class.
+    Exemplars come first, in the memory's order, then the new images, class by class. If these are
+    too large for the device they stay on the host, in `rest`, and images has the exemplars only.
     """
 
     images: jax.Array
     labels: jax.Array
+    rest: Images | None = None
 
     @property
     def size(self) -> int:
         return len(self.labels)
 
+    @property
+    def resident(self) -> int:
+        """How many images of the pool are on the device; these come first."""
+        return self.size - (0 if self.rest is None else len(self.rest))
 
-def join(memory: Memory, images: np.ndarray, labels: np.ndarray, sharding) -> Pool:
-    """Puts the exemplars and a task's new images `[n, H, W, C]`, sorted by class, into one pool."""
+
+def join(
+    memory: Memory, images: Images, labels: np.ndarray, sharding, on_host: bool = False
+) -> Pool:
+    """Puts the exemplars and a task's new images `[n, H, W, C]`, sorted by class, into one pool.
+
+    on_host: leaves the new images where they are.
+    """
     filled = memory.filled
-    new_images, new_labels = parallel.place((images, labels.astype(np.int32)), sharding)
-    return Pool(
-        jnp.concatenate([memory.images[:filled], new_images]),
-        jnp.concatenate([memory.labels[:filled], new_labels]),
-    )
+    new_labels = parallel.place(labels.astype(np.int32), sharding)
+    labels = jnp.concatenate([memory.labels[:filled], new_labels])
+    if on_host:
+        # A step reads one image at least, so that it looks the same for any number of exemplars.
+        nothing = np.zeros((1, *images.shape[1:]), np.uint8)
+        kept = memory.images[:filled] if filled else parallel.place(nothing, sharding)
+        return Pool(kept, labels, rest=images)
+    new_images = parallel.place(images[:], sharding)
+    return Pool(jnp.concatenate([memory.images[:filled], new_images]), labels)
 
 
 def normalise(features: jax.Array) -> jax.Array:
@@ -123,7 +140,8 @@ def refresh(
     empty = size - len(source)
     source = np.pad(source, (0, empty))
     filled = np.arange(size) < size - empty
-    images, features = _gather(pool.images, features, source, filled)
+    images = _images_at(pool, source, sharding)
+    images, features = _gather(*images, features, source, filled)
     memory = Memory(images, np.where(filled, labels[source], EMPTY).astype(np.int32))
     return parallel.place(memory, sharding), features
 
@@ -147,10 +165,23 @@ def _pick(features, index, valid, m: int, selection: str) -> jax.Array:
     return jax.vmap(lambda rows, real: select(features[rows], m, real))(index, valid)
 
 
+def _images_at(pool: Pool, source: np.ndarray, sharding) -> tuple[jax.Array, np.ndarray]:
+    """Images on the device, and where among them those of the pool at `source` int `[M]` are."""
+    if pool.rest is None:
+        return pool.images, source
+    wanted = np.unique(source[source >= pool.resident])
+    read = parallel.place(pool.rest[wanted - pool.resident], sharding)
+    images = jnp.concatenate([pool.images, read])
+    places = len(pool.images) + np.searchsorted(wanted, source)
+    return images, np.where(source < pool.resident, source, places).astype(np.int32)
+
+
 @jax.jit
-def _gather(images: jax.Array, features: jax.Array, source, filled) -> tuple[jax.Array, jax.Array]:
-    """Images (black where not filled) and features at `source` int `[M]`."""
-    kept = jnp.where(filled[:, None, None, None], images[source], jnp.uint8(0))
+def _gather(
+    images: jax.Array, places, features: jax.Array, source, filled
+) -> tuple[jax.Array, jax.Array]:
+    """Images (black where not filled) at `places` and features at `source`, int `[M]` both."""
+    kept = jnp.where(filled[:, None, None, None], images[places], jnp.uint8(0))
     return kept, features[source]
 
 

@@ -4,12 +4,12 @@ import functools
 import pathlib
 import signal
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from memo_jax import (
     augment,
     base_task,
+    budget,
     checkpoints,
     datasets,
     evaluation,
@@ -20,6 +20,7 @@ from memo_jax import (
     protocol,
     results,
     run_folder,
+    streaming,
     training,
 )
 from memo_jax.clock import Clock
@@ -48,7 +49,7 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
             results.say_all(finished, workdir)
             return finished
         data = config.dataset
-        reading = datasets.Reading(data.image_size, data.on_bad_image)
+        reading = datasets.Reading(data.image_size, data.on_bad_image, data.streaming, data.workers)
         with parallel.lead_first("data"):  # which may have to be downloaded or decoded
             dataset = datasets.load(data.name, data.path, data.source, reading)
         order = protocol.class_order(dataset.num_classes, config.protocol.class_order_seed)
@@ -88,9 +89,11 @@ class _Run:
         self.log = RunLog(workdir)
         normalise = functools.partial(augment.normalise, mean=dataset.mean, std=dataset.std)
         change = augment.get(config.dataset.augment)
-        self.prepare_train = lambda key, images: normalise(change(key, images))
+        self.prepare_train = lambda *args: normalise(change(*args))
         self.prepare_test = lambda images: normalise(augment.to_float(images))
-        self.test_images = parallel.place(dataset.test.images, self.replicated)
+        self.test_images = dataset.test.images
+        if not streaming.stays_on_host(self.test_images, "auto"):
+            self.test_images = parallel.place(self.test_images, self.replicated)
 
     def all_tasks(self, learner: Learner) -> dict:
         """Learns the tasks that are not yet done; returns the summary."""
@@ -117,7 +120,11 @@ class _Run:
         """One task: grow, train, rectify, choose exemplars, evaluate."""
         clock = Clock(learner.spent)
         new = self.dataset.train.of(task.first, task.stop)
-        pool = exemplars.join(learner.memory, new.images, new.labels, self.replicated)
+        on_host = streaming.stays_on_host(new.images, self.config.dataset.streaming)
+        if on_host:
+            size = new.images.nbytes / budget.MB
+            say(f"task {task.index + 1}: {len(new):,} new images ({size:,.0f} MB) stay on the host")
+        pool = exemplars.join(learner.memory, new.images, new.labels, self.replicated, on_host)
         if task.is_base and learner.variables:
             trained = self.borrowed(learner, task)
         else:
@@ -149,7 +156,7 @@ class _Run:
 
     def remember(self, predict, trained: Variables, pool: exemplars.Pool, task: Task):
         """The memory after `task`, and the class means of its exemplars."""
-        features = predict.features(trained, pool.images, np.arange(pool.size))
+        features = predict.features(trained, pool)
         memory, features = exemplars.refresh(
             self.plan.ledger.exemplars,
             pool,
@@ -208,6 +215,7 @@ class _Run:
             task=task.index,
             mesh=self.mesh,
             teacher=learner.variables if method.teacher else None,
+            host_crops=self.config.dataset.augment in augment.CROPPING,
         )
 
     def hooks(self, task: Task, progress, trace: EpochTrace, clock: Clock) -> training.Hooks:

@@ -7,7 +7,7 @@ holds all replicated arrays; batches are split over the devices of all.
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -48,6 +48,34 @@ def _place_own_part(leaf, sharding: NamedSharding) -> jax.Array:
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     leaf = np.asarray(leaf)
     return jax.make_array_from_callback(leaf.shape, sharding, lambda part: leaf[part])
+
+
+def place_rows(rows: Callable[[slice], np.ndarray], shape: tuple[int, ...], sharding) -> jax.Array:
+    """An array of that shape, sharded along axis 0; `rows(part)` gives what is placed here."""
+    return jax.make_array_from_callback(shape, sharding, lambda index: rows(index[0]))
+
+
+def own_rows(sharding: NamedSharding, size: int) -> np.ndarray:
+    """Those of `size` rows, sharded along axis 0, that this process has devices for, int `[n]`."""
+    indices = sharding.addressable_devices_indices_map((size,)).values()
+    return np.unique(np.concatenate([np.arange(size)[index] for index in indices]))
+
+
+def place_own_rows(
+    rows: np.ndarray, own: np.ndarray, sharding: NamedSharding, shape: tuple[int, ...]
+) -> jax.Array:
+    """An array of that shape, of which each process has the rows `own`, as of `own_rows`."""
+    place = np.full(shape[0], -1)
+    place[own] = np.arange(len(own))
+    return place_rows(lambda part: rows[place[part]], shape, sharding)
+
+
+def free_bytes() -> int | None:
+    """Memory that is free on each device of this process; None where they do not tell, as CPUs."""
+    told = [device.memory_stats() for device in jax.local_devices()]
+    if not all(told):
+        return None
+    return min(stats["bytes_limit"] - stats["bytes_in_use"] for stats in told)
 
 
 def fresh_copy(tree, sharding: NamedSharding):

@@ -80,6 +80,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
         "dataset.name": datasets.names(),
         "dataset.augment": augment.AUGMENTATIONS,
         "dataset.on_bad_image": datasets.ON_BAD_IMAGE,
+        "dataset.streaming": datasets.STREAMING,
         "backbone.name": backbones.builders(),
         "method.name": methods.names(),
         "method.train_trunk": ("auto", "true", "false"),
@@ -101,6 +102,8 @@ def check(config: ConfigDict, num_devices: int) -> None:
         )
     if config.dataset.image_size is not None:
         _expect_number("dataset.image_size", config.dataset.image_size, 1, math.inf)
+    if config.dataset.workers is not None:
+        _expect_number("dataset.workers", config.dataset.workers, 0, math.inf)
     if config.memory.exemplars:
         _expect_number("memory.exemplars", config.memory.exemplars, 1, math.inf)
     if config.protocol.stop_after is not None:

@@ -27,4 +27,9 @@ def generator_for(seed: int, *address: int | str) -> np.random.Generator:
     Initial weights and orders come from here: a jitted draw is compiled anew for every shape, and
     NumPy's streams do not change between releases of JAX.
     """
-    return np.random.default_rng([seed % 2**32, *(_word(part) for part in address)])
+    return np.random.default_rng(words(seed, *address))
+
+
+def words(seed: int, *address: int | str) -> tuple[int, ...]:
+    """The seed of the NumPy generator for an address, which every process can make from it."""
+    return (seed % 2**32, *(_word(part) for part in address))

@@ -100,6 +100,7 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
         "memory_by_task": [row["memory"] for row in history],
         "seconds": {"total": sum(seconds.values()), **seconds},
         "images_per_second": spent["images"] / max(spent["train"], 1e-9),
+        "waited_for_images": spent.get("waited", 0.0),
         "devices": parallel.describe(),
         "digest": learner.digest,
     }
@@ -108,6 +109,8 @@ def summarise(config: ConfigDict, plan: Plan, learner: Learner) -> dict:
 def say_all(summary: dict, workdir: pathlib.Path) -> None:
     """Prints accuracies, memory, and where everything lies."""
     memory, seconds = summary["memory"], summary["seconds"]
+    waited = summary["waited_for_images"]
+    waiting = f", {waited:.0f} s of it waiting for images" if waited else ""
     say(f"\n{summary['method']} on {summary['dataset']} {summary['setting']}, accuracy in percent")
     say(
         "  classes seen  " + " ".join(f"{seen:6d}" for seen in summary["classes_seen"]) + " average"
@@ -122,7 +125,8 @@ def say_all(summary: dict, workdir: pathlib.Path) -> None:
     )
     say(
         f"time: {seconds['total']:.0f} s, of which training {seconds['train']:.0f} s "
-        f"({summary['images_per_second']:.0f} images/s), compilation {seconds['compile']:.0f} s"
+        f"({summary['images_per_second']:.0f} images/s{waiting}), compilation "
+        f"{seconds['compile']:.0f} s"
     )
     say(f"results: {workdir}/summary.json, plot: {workdir}/report/accuracy.png")
     say(f"curves:  tensorboard --logdir {workdir}/tensorboard")

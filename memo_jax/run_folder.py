@@ -18,8 +18,9 @@ from memo_jax import parallel
 from memo_jax.errors import UserError
 from memo_jax.logging import write_json
 
-SAME_DATA = ("dataset.path", "dataset.source", "base_from")
-"""Settings that say where something lies, not what is computed; they may change between runs."""
+SAME_DATA = ("dataset.path", "dataset.source", "dataset.workers", "base_from")
+"""Settings that say where something lies or who reads it, not what is computed; they may change
+between runs."""
 
 
 def default(config: ConfigDict, config_name: str) -> pathlib.Path:

@@ -1,8 +1,10 @@
 """The only training loop: one jitted step, driven by a Python loop on CPU and a scan elsewhere."""
 
+import contextlib
 import dataclasses
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import flax.struct
 import jax
@@ -10,14 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from memo_jax import freezing, parallel
+from memo_jax import freezing, parallel, streaming
 from memo_jax.errors import UserError
 from memo_jax.exemplars import Pool
 from memo_jax.network import Network, Variables
 from memo_jax.optimizers import Schedule, sgd
-from memo_jax.randomness import generator_for, key_for
-
-PAD = -1
+from memo_jax.order import PAD, Order
+from memo_jax.randomness import key_for, words
 
 
 @flax.struct.dataclass
@@ -42,7 +43,8 @@ class Problem:
     loss: (outputs, labels, teacher's outputs or None) -> per-example terms, one called "loss".
     learns: tree of booleans like the parameters (freezing.mask). prepare: (key, uint8 images) ->
     normalised images. teacher: variables of an earlier network, or None. seed, task: where the
-    randomness of this task lies.
+    randomness of this task lies. host_crops: whether images that are decoded for a batch are
+    cropped at random at that; prepare is then told which, bool `[B]`, as a third argument.
     """
 
     net: Network
@@ -55,16 +57,26 @@ class Problem:
     task: int
     mesh: jax.sharding.Mesh
     teacher: Variables | None = None
+    host_crops: bool = False
+
+    def order(self, pool: Pool) -> Order:
+        """Which images of the pool the steps read."""
+        return Order(words(self.seed, self.task, "order"), pool.size, self.batch_size)
 
     def steps_per_epoch(self, pool: Pool) -> int:
-        return -(-pool.size // self.batch_size)
+        return self.order(pool).steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """How a task's training went so far: seconds of stepping and of compiling, images seen."""
+    """How a task's training went so far.
+
+    Seconds of stepping, of which some of waiting for images of the host, and of compiling; images
+    seen.
+    """
 
     train_seconds: float
+    wait_seconds: float
     compile_seconds: float
     images: int
 
@@ -88,18 +100,29 @@ class Stopped(Exception):
     """Training was interrupted and its state saved."""
 
 
-def make_step(problem: Problem, optimizer: optax.GradientTransformation) -> Callable:
-    """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key) -> state."""
+def make_step(
+    problem: Problem, optimizer: optax.GradientTransformation, resident: int | None = None
+) -> Callable:
+    """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key, rest) -> state.
+
+    resident: how many images of the pool `images` has; of the others those of the batch come in
+    `rest`, uint8 `[B, H, W, C]`. None if there are no others.
+    """
     net, learns, units = problem.net, problem.learns, freezing.training_units(problem.learns)
 
-    def step(state: TrainState, images, labels, teacher, indices, key) -> TrainState:
+    def step(state: TrainState, images, labels, teacher, indices, key, rest=None) -> TrainState:
         mask = (indices != PAD).astype(jnp.float32)
         rows = jnp.maximum(indices, 0)
         batch = jax.lax.with_sharding_constraint(
             jnp.take(images, rows, axis=0), parallel.sharded(problem.mesh)
         )
         targets = jnp.take(labels, rows)
-        batch = problem.prepare(jax.random.fold_in(key, state.step), batch)
+        cropped = ()
+        if rest is not None:
+            from_host = rows >= resident
+            batch = jnp.where(from_host[:, None, None, None], rest, batch)
+            cropped = (from_host,) if problem.host_crops else ()
+        batch = problem.prepare(jax.random.fold_in(key, state.step), batch, *cropped)
         taught = None if teacher is None else net.apply(teacher, batch)[0]
         params, stats = state.variables["params"], state.variables["batch_stats"]
         trainable, frozen = freezing.partition(params, learns)
@@ -156,24 +179,17 @@ def _terms(problem: Problem, variables: Variables) -> list[str]:
     return [*jax.eval_shape(terms, variables, problem.teacher), "correct", "images"]
 
 
-def epoch_indices(problem: Problem, pool: Pool, epoch: int) -> np.ndarray:
-    """Which images of the pool each step of an epoch reads, int32 `[steps, B]`.
-
-    Every image is visited once; the last step is filled up with -1.
-    """
-    order = generator_for(problem.seed, problem.task, "order", epoch).permutation(pool.size)
-    steps = problem.steps_per_epoch(pool)
-    indices = np.full(steps * problem.batch_size, PAD, np.int32)
-    indices[: len(order)] = order
-    return indices.reshape(steps, problem.batch_size)
-
-
 class Driver:
-    """Compiles the step once and runs stretches of an epoch with it."""
+    """Compiles the step once and runs stretches of an epoch with it.
+
+    scan: whether a dispatch runs an epoch; never if images of the host come with every step.
+    """
 
     def __init__(self, problem: Problem, state: TrainState, pool: Pool, scan: bool):
-        steps = problem.steps_per_epoch(pool)
-        step = make_step(problem, sgd(problem.schedule, steps, problem.learns))
+        steps, streams = problem.steps_per_epoch(pool), pool.rest is not None
+        optimizer = sgd(problem.schedule, steps, problem.learns)
+        step = make_step(problem, optimizer, pool.resident if streams else None)
+        scan = scan and not streams
         self.steps_per_dispatch = steps if scan else 1
         self._inputs = (pool.images, pool.labels, problem.teacher)
         self._sharding = parallel.sharded(problem.mesh, axis=1 if scan else 0)
@@ -196,7 +212,9 @@ class Driver:
         )
         shape = (steps, problem.batch_size) if scan else (problem.batch_size,)
         rows = jax.ShapeDtypeStruct(shape, np.int32, sharding=self._sharding)
-        lowered = self._jitted.lower(state, *self._inputs, rows, self._key)
+        batch = (problem.batch_size, *problem.net.image_shape)
+        rest = (jax.ShapeDtypeStruct(batch, np.uint8, sharding=self._sharding),) if streams else ()
+        lowered = self._jitted.lower(state, *self._inputs, rows, self._key, *rest)
         self._compiled, self._full = lowered.compile(), shape
         self.compile_seconds = time.perf_counter() - began
 
@@ -220,12 +238,15 @@ class Driver:
             "step_total": arguments + outputs + temporary - reused,
         }
 
-    def __call__(self, state: TrainState, rows: np.ndarray) -> TrainState:
-        """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them."""
+    def __call__(self, state: TrainState, rows: np.ndarray, *rest: jax.Array) -> TrainState:
+        """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them.
+
+        rest: the images of the host for the step, if such come with every step.
+        """
         rows = rows if self._scan else rows[0]
         # A resumed run may begin with the rest of an epoch, whose shape was not compiled.
         run = self._compiled if rows.shape == self._full else self._jitted
-        state = run(state, *self._inputs, parallel.place(rows, self._sharding), self._key)
+        state = run(state, *self._inputs, parallel.place(rows, self._sharding), self._key, *rest)
         return jax.block_until_ready(state)
 
 
@@ -237,21 +258,31 @@ def fit(
     Consumes `state`. Raises UserError naming epoch and step when the loss is no longer finite,
     Stopped after saving when hooks.interrupted() says so.
     """
-    steps = problem.steps_per_epoch(pool)
-    total = problem.schedule.epochs * steps
     driver = Driver(problem, state, pool, scan)
-    done, images, seconds = int(state.step), 0, 0.0
+    with _from_host(problem, pool, int(state.step)) as batches:
+        return _fit(problem, state, pool, hooks, driver, batches)
+
+
+def _fit(
+    problem: Problem, state: TrainState, pool: Pool, hooks: Hooks, driver: Driver, batches: Iterator
+) -> tuple[Variables, Report]:
+    """batches: for every dispatch the images of the host that it needs, as a tuple."""
+    order, steps = problem.order(pool), problem.steps_per_epoch(pool)
+    total = problem.schedule.epochs * steps
+    done, images, seconds, waited = int(state.step), 0, 0.0, 0.0
 
     def report() -> Report:
-        return Report(seconds, driver.compile_seconds, images)
+        return Report(seconds, waited, driver.compile_seconds, images)
 
     while done < total:
         epoch, within = divmod(done, steps)
-        indices = epoch_indices(problem, pool, epoch)
+        indices = order.of(epoch)
         while within < steps and not hooks.interrupted():
             rows = indices[within : within + driver.steps_per_dispatch]
             began = time.perf_counter()
-            state = driver(state, rows)
+            rest = next(batches)
+            waited += time.perf_counter() - began
+            state = driver(state, rows, *rest)
             seconds += time.perf_counter() - began
             images += int((rows != PAD).sum())
             within += len(rows)
@@ -267,6 +298,20 @@ def fit(
             hooks.save(state, report())
             raise Stopped
     return state.variables, report()
+
+
+@contextlib.contextmanager
+def _from_host(problem: Problem, pool: Pool, first: int) -> Iterator[Iterator[tuple]]:
+    """For every dispatch from step `first` on the images of the host that it needs, as a tuple."""
+    if pool.rest is None:
+        yield itertools.repeat(())
+        return
+    order = problem.order(pool)
+    steps = range(first, problem.schedule.epochs * order.steps)
+    crops = words(problem.seed, problem.task, "crop") if problem.host_crops else None
+    sharding = parallel.sharded(problem.mesh)
+    with streaming.feed(pool.rest, pool.resident, order, steps, crops, sharding) as batches:
+        yield zip(batches)
 
 
 def _means(state: TrainState) -> dict[str, float]:

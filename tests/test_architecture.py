@@ -7,11 +7,22 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
-    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper", "huge_pages"},
+    {
+        "errors",
+        "randomness",
+        "metrics",
+        "parallel",
+        "interrupts",
+        "paper",
+        "huge_pages",
+        "crops",
+        "order",
+    },
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
-    {"losses", "network", "exemplars", "hosts"},
-    {"methods", "learner", "training", "evaluation"},
-    {"clock", "logging", "checkpoints", "memory_plan"},
+    {"losses", "network", "exemplars", "hosts", "batches"},
+    {"methods", "learner", "evaluation", "streaming"},
+    {"training", "memory_plan"},
+    {"clock", "logging", "checkpoints"},
     {"run_folder", "planning", "base_task", "report"},
     {"results"},
     {"experiment", "commands"},

@@ -252,6 +252,8 @@ def test_images_that_exceed_the_memory_are_told_before_any_is_decoded(tmp_path):
     write_folder(tmp_path)
     spoil(tmp_path)  # would be told first if it were decoded
     with pytest.raises(UserError, match=r"15 images of 1000000 x 1000000 .* need 90000\.0 GB"):
+        load(tmp_path, image_size=1_000_000, streaming="never")
+    with pytest.raises(UserError, match=r"6 images of 1000000 x 1000000 .* need 36000\.0 GB"):
         load(tmp_path, image_size=1_000_000)
     assert 2**20 < _folder_images.available_memory() < 2**50
     needed = 2 * 1000 * 224 * 224 * 3

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memo_jax import evaluation, metrics, network, paper, parallel
+from memo_jax import evaluation, exemplars, metrics, network, paper, parallel
 from memo_jax.protocol import Task
 
 
@@ -189,12 +189,14 @@ def test_every_test_image_of_the_classes_seen_counts_once(batch, seen):
     assert counts.confusion[0].sum() == real.sum() < 60
 
 
-def test_features_come_in_the_order_that_is_asked_for():
+@pytest.mark.parametrize("resident", [0, 2, 4, 9])
+def test_features_of_a_pool_come_in_its_order_wherever_its_images_are(resident):
     images = np.random.RandomState(0).randint(0, 256, (9, 1, 4, 1)).astype(np.uint8)
     variables, mesh = jnp.zeros((4, 1)), parallel.data_mesh()
     predict = evaluation.Predictor(
         PixelNetwork(), lambda x: x.astype(jnp.float32), variables, 4, mesh
     )
-    rows = np.array([8, 0, 3, 3, 7, 1])
-    features = predict.features(variables, jnp.asarray(images), rows)
-    np.testing.assert_array_equal(features, images[rows, 0, :, 0])
+    rest = images[resident:] if resident < 9 else None
+    pool = exemplars.Pool(jnp.asarray(images[: max(resident, 1)]), jnp.zeros(9, jnp.int32), rest)
+    features = predict.features(variables, pool)
+    np.testing.assert_array_equal(features, images[:, 0, :, 0])

@@ -10,6 +10,7 @@ import tiny
 
 from memo_jax import training
 from memo_jax.errors import UserError
+from memo_jax.order import PAD
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_an_epoch_is_one_dispatch_that_asks_the_host_for_nothing(variables):
     problem, pool = tiny.problem(variables), tiny.pool()
     state = training.start(problem, variables, pool)
     driver = training.Driver(problem, state, pool, scan=True)
-    rows = training.epoch_indices(problem, pool, 0)
+    rows = problem.order(pool).of(0)
     # The rows are placed explicitly, which the guard allows; anything else put on the device
     # would raise. What a program may ask for while it runs is in its text.
     with jax.transfer_guard("disallow"):
@@ -102,16 +103,16 @@ def test_interrupted_inside_or_after_an_epoch_and_resumed_is_bit_equal(
 
 def test_every_image_once_an_epoch_in_another_order_each_time(variables):
     problem, pool = tiny.problem(variables), tiny.pool()
-    first, second, again = (training.epoch_indices(problem, pool, epoch) for epoch in (0, 1, 0))
+    first, second, again = (problem.order(pool).of(epoch) for epoch in (0, 1, 0))
     assert first.shape == (3, 8)
     for indices in (first, second):
-        real = indices[indices != training.PAD]
+        real = indices[indices != PAD]
         assert sorted(real) == list(range(22))
-        assert (indices.ravel()[22:] == training.PAD).all()
+        assert (indices.ravel()[22:] == PAD).all()
     assert not np.array_equal(first, second)
     np.testing.assert_array_equal(first, again)
     other = dataclasses.replace(problem, task=2)
-    assert not np.array_equal(first, training.epoch_indices(other, pool, 0))
+    assert not np.array_equal(first, other.order(pool).of(0))
 
 
 def test_padding_of_the_last_batch_counts_nowhere(variables):

@@ -7,20 +7,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memo_jax.datasets._encoded import EncodedImages
 from memo_jax.errors import UserError, expect_one_of
+
+Images = np.ndarray | EncodedImages
+"""uint8 `[N, H, W, C]`, in memory or decoded when they are taken."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
     """Images uint8 `[N, H, W, C]` and labels int32 `[N]` in 0..K-1."""
 
-    images: np.ndarray
+    images: Images
     labels: np.ndarray
 
     def of(self, first: int, stop: int) -> "Split":
         """The images of the classes first, ..., stop - 1, in their present order."""
-        chosen = (self.labels >= first) & (self.labels < stop)
-        return Split(self.images[chosen], self.labels[chosen])
+        return self.only(np.flatnonzero((self.labels >= first) & (self.labels < stop)))
+
+    def only(self, rows: np.ndarray) -> "Split":
+        """The images at `rows` int `[n]`."""
+        encoded = isinstance(self.images, EncodedImages)
+        return Split(self.images.only(rows) if encoded else self.images[rows], self.labels[rows])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -28,7 +36,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A labelled image set that fits into memory.
+    """A labelled image set. The test images are in memory, those to train on may stay encoded.
 
     mean, std: per channel, of pixel values scaled to 0..1; images are normalised with them.
     """
@@ -57,8 +65,7 @@ class Dataset:
 
         def renumber(split: Split) -> Split:
             labels = place[split.labels].astype(np.int32)
-            order = np.argsort(labels, kind="stable")
-            return Split(split.images[order], labels[order])
+            return Split(split.images, labels).only(np.argsort(labels, kind="stable"))
 
         names = tuple(self.class_names[old] for old in class_order)
         return dataclasses.replace(
@@ -91,17 +98,21 @@ def blank(
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How image files become arrays (configs/base.py explains both settings).
+    """How image files become arrays (configs/base.py explains these settings).
 
     Datasets that come as arrays have one size, which image_size may only repeat.
+    workers: None for one process per core.
     """
 
     image_size: int | None = None
     on_bad_image: str = "error"
+    streaming: str = "auto"
+    workers: int | None = None
 
 
 AS_THEY_ARE = Reading()
 ON_BAD_IMAGE = ("error", "skip")
+STREAMING = ("auto", "always", "never")
 
 
 def names() -> list[str]:

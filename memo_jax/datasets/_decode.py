@@ -1,15 +1,21 @@
 """One encoded image (JPEG, PNG, WebP) to bytes of RGB at a given size."""
 
+import contextlib
 import io
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from memo_jax.crops import Box
+
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
 """Names of images end in one of these, in whatever case; what is inside decides how to read it."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP")
+_ORIENTATION = 0x0112  # of EXIF: 5 to 8 lie on their sides
 _MARGIN = 256 / 224  # published: the shorter side becomes 256 pixels, of which 224 are kept
 _LONGEST = 4  # sides: of a longer image only the middle is resized, or it might take gigabytes
 
@@ -32,40 +38,62 @@ def decode(source: Path | bytes, size: int) -> np.ndarray:
     return np.asarray(image)
 
 
+def crop(source: Path | bytes, size: int, choose: Callable[[int, int], Box]) -> np.ndarray:
+    """A part of an image, resized (bilinear) to uint8 `[size, size, 3]`.
+
+    choose: (width, height) of the upright image -> the part. A JPEG is read at a half, a quarter or
+    an eighth of its size where that leaves the part at least twice as large as it will be.
+    Raises BadImage.
+    """
+    with _opened(source) as image:
+        turned = image.getexif().get(_ORIENTATION, 1) >= 5
+        width, height = image.size[::-1] if turned else image.size
+        left, top, box_width, box_height = choose(width, height)
+        scale = 2 * max(size / box_width, size / box_height)
+        image.draft(None, tuple(math.ceil(scale * side) for side in image.size))
+        whole = _upright_rgb(image)
+    across, down = whole.width / width, whole.height / height
+    corners = left * across, top * down, (left + box_width) * across, (top + box_height) * down
+    part = whole.crop(tuple(map(round, corners)))
+    return np.asarray(part.resize((size, size), Image.BILINEAR))
+
+
 def rgb(source: Path | bytes, shorter: int) -> Image.Image:
     """The whole image in RGB, upright; at least twice `shorter` pixels high and wide if it can be.
 
-    Grey is repeated, CMYK and palettes are converted, 16 bits become 8, and transparency is
-    dropped, as torchvision does; that the camera's turn (EXIF) is undone is ours. A larger JPEG is
-    read at a half, a quarter or an eighth of its size, which is several times faster and, with
-    twice the pixels that are needed, as good.
+    A larger JPEG is read at a half, a quarter or an eighth of its size, which is several times
+    faster and, with twice the pixels that are needed, as good.
     Raises BadImage.
     """
+    with _opened(source) as image:
+        image.draft(None, (2 * shorter, 2 * shorter))
+        return _upright_rgb(image)
+
+
+def dimensions(source: Path | bytes) -> tuple[int, int]:
+    """Width and height as the file's header has them. Raises BadImage."""
+    with _opened(source) as image:
+        return image.size
+
+
+@contextlib.contextmanager
+def _opened(source: Path | bytes) -> Iterator[Image.Image]:
+    """The image, not yet decoded; whatever fails in the block is a BadImage."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with _open(source) as image:
-            image.draft(None, (2 * shorter, 2 * shorter))
-            image = ImageOps.exif_transpose(image)
-            return _as_rgb(image)
+        with Image.open(file, formats=_FORMATS) as image:
+            yield image
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can fail in any way
         raise BadImage(_reason(error)) from error
 
 
-def dimensions(source: Path | bytes) -> tuple[int, int]:
-    """Width and height as the file's header has them. Raises BadImage."""
-    try:
-        with _open(source) as image:
-            return image.size
-    except Exception as error:
-        raise BadImage(_reason(error)) from error
-
-
-def _open(source: Path | bytes) -> Image.Image:
-    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS)
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    """Grey is repeated, CMYK and palettes are converted, 16 bits become 8, and transparency is
+    dropped, as torchvision does; that the camera's turn (EXIF) is undone is ours.
+    """
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # grey of 16 bits, which Pillow would clip at 255
         return Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8)).convert("RGB")
     if image.mode == "P" and "transparency" in image.info:

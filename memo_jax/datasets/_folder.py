@@ -7,8 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from memo_jax.datasets import Dataset, Reading, Split, _decode, _folder_images, _folder_index
-from memo_jax.datasets._folder_index import Files, Index
+from memo_jax.datasets import (
+    Dataset,
+    Images,
+    Reading,
+    Split,
+    _decode,
+    _folder_images,
+    _folder_index,
+    _records,
+)
+from memo_jax.datasets._encoded import EncodedImages, Files, Source
+from memo_jax.datasets._folder_index import Index
 from memo_jax.datasets._sources import Absent, first_present
 from memo_jax.errors import UserError
 
@@ -25,6 +35,7 @@ class Folder:
     directories: where it may be, below the path that the config names, which is tried first.
     image_size: in pixels; None takes that of the images, up to 224.
     classes: those to read, in this order; None takes all there are, sorted.
+    prepared: its name in tensorflow-datasets, if it may come from there.
     official: numbers of classes, training and test images; others are told in a warning.
     """
 
@@ -32,6 +43,7 @@ class Folder:
     directories: tuple[str, ...] = ()
     image_size: int | None = None
     classes: tuple[str, ...] | None = None
+    prepared: str | None = None
     official: tuple[int, int, int] | None = None
 
 
@@ -46,7 +58,10 @@ def load(spec: Folder, path: str, source: str, reading: Reading) -> Dataset:
         "Put images into train/CLASS/ and val/CLASS/ of a folder and say where it is with "
         "--config.dataset.path=DIR"
     )
-    return first_present(spec.name, {"local": lambda: _local(spec, root, reading)}, source, remedy)
+    sources = {"local": lambda: _local(spec, root, reading)}
+    if spec.prepared:
+        sources["tfds"] = lambda: _prepared(spec, reading)
+    return first_present(spec.name, sources, source, remedy)
 
 
 def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
@@ -56,12 +71,30 @@ def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
         raise Absent(f"no train/ and val/ in {', '.join(map(str, candidates))}")
     folder = _folder_images.cache_folder(root)
     index = _folder_index.read(root, spec.classes, folder and folder / f"{spec.name}.json")
+    sources = [Files(str(root), files.paths) for files in (index.train, index.test)]
+    return _read(spec, root, index, sources, reading)
+
+
+def _prepared(spec: Folder, reading: Reading) -> Dataset:
+    return _read(spec, *_records.read(spec.prepared, spec.classes), reading)
+
+
+def _read(
+    spec: Folder, root: Path, index: Index, sources: list[Source], reading: Reading
+) -> Dataset:
+    """What is listed, decoded, or to be decoded when needed; sources: training and test images."""
     _warn_unless_official(spec, root, index)
-    size = reading.image_size or spec.image_size or _own_size(root, index.train)
-    _folder_images.check_memory(root, len(index), size, _folder_images.available_memory())
+    folder = _folder_images.cache_folder(root)
+    size = reading.image_size or spec.image_size or _own_size(sources[0], len(index.train.paths))
+    stays_encoded = _stays_encoded(root, index, size, reading)
     splits, bad = [], {}
-    for name, files in (("train", index.train), ("test", index.test)):
-        images, found = _folder_images.decoded(root, files, size, f"{spec.name}-{name}", folder)
+    for source, files in zip(sources, (index.train, index.test)):
+        name = f"{spec.name}-{'train' if files is index.train else 'test'}"
+        if files is index.train and stays_encoded:
+            found = _folder_images.checked(source, files, name, folder)
+            images = EncodedImages(source, size, reading.workers)
+        else:
+            images, found = _folder_images.decoded(source, files, size, name, folder)
         splits.append(_readable(files, images, found))
         bad |= found
     if bad:
@@ -70,20 +103,35 @@ def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
     return Dataset(spec.name, *splits, tuple(index.classes), MEAN, STD)
 
 
-def _readable(files: Files, images: np.ndarray, bad: dict[str, str]) -> Split:
-    labels = np.array(files.labels, np.int32)
+def _stays_encoded(root: Path, index: Index, size: int, reading: Reading) -> bool:
+    """Whether the images to train on are decoded when they are needed, not all at once.
+
+    Raises UserError if what is decoded at once does not fit into memory.
+    """
+    free = _folder_images.available_memory()
+    stays = {
+        "always": True,
+        "never": False,
+        "auto": not _folder_images.fits(len(index), size, free),
+    }[reading.streaming]
+    at_once = len(index.test.paths) if stays else len(index)
+    _folder_images.check_memory(root, at_once, size, free)
+    return stays
+
+
+def _readable(files: _folder_index.Files, images: Images, bad: dict[str, str]) -> Split:
+    split = Split(images, np.array(files.labels, np.int32))
     if not bad:
-        return Split(images, labels)
-    good = np.array([path not in bad for path in files.paths])
-    return Split(images[good], labels[good])
+        return split
+    return split.only(np.flatnonzero([path not in bad for path in files.paths]))
 
 
-def _own_size(root: Path, files: Files) -> int:
+def _own_size(source: Source, count: int) -> int:
     """The median of the shorter sides of some images spread over all classes, at most 224."""
     sides = []
-    for path in files.paths[:: -(-len(files.paths) // _SAMPLE)]:
+    for row in range(0, count, -(-count // _SAMPLE)):
         try:
-            sides.append(min(_decode.dimensions(root / path)))
+            sides.append(min(_decode.dimensions(source[row])))
         except _decode.BadImage:
             continue  # told when all are decoded
     return min(_LARGEST, statistics.median_low(sides or [_LARGEST]))

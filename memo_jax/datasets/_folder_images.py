@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -16,10 +16,12 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from memo_jax.datasets import _decode
+from memo_jax.datasets._encoded import Source, num_cores
 from memo_jax.datasets._folder_index import Files
 from memo_jax.errors import UserError
 
 _CHUNK = 64  # images that a thread decodes at a time
+_TO_CHECK = 28  # pixels: so small, a JPEG is read at an eighth of its size, but to its end
 _GB = 1e9
 _IMAGES, _BAD = "images.npy", "bad.json"
 
@@ -42,19 +44,29 @@ def cache_folder(root: Path) -> Path | None:
     return None
 
 
-def check_memory(root: Path, num_images: int, size: int, available: int | None) -> None:
-    """Raises UserError if so many images of `size` pixels would not fit into `available` bytes.
+def fits(num_images: int, size: int, available: int | None) -> bool:
+    """Whether so many images of `size` pixels fit into `available` bytes, None if unknown.
 
     They are needed twice: as read, and sorted by the order of the classes.
     """
-    needed = 2 * num_images * size * size * 3
-    if available is not None and needed > available:
-        fits = int((available / (6 * num_images)) ** 0.5)
+    return available is None or _needed(num_images, size) <= available
+
+
+def check_memory(root: Path, num_images: int, size: int, available: int | None) -> None:
+    """Raises UserError if so many images of `size` pixels do not fit into `available` bytes."""
+    if not fits(num_images, size, available):
+        most = int((available / (6 * num_images)) ** 0.5)
         raise UserError(
-            f"{root}: {num_images:,} images of {size} x {size} pixels need {needed / _GB:.1f} GB "
-            f"of memory while they are sorted, found {available / _GB:.1f} GB free; use a larger "
-            f"machine, fewer classes, or --config.dataset.image_size={fits} or smaller"
+            f"{root}: {num_images:,} images of {size} x {size} pixels need "
+            f"{_needed(num_images, size) / _GB:.1f} GB of memory while they are sorted, found "
+            f"{available / _GB:.1f} GB free; use a larger machine, fewer classes, "
+            f"--config.dataset.image_size={most} or smaller, or --config.dataset.streaming=auto "
+            f"for those to train on"
         )
+
+
+def _needed(num_images: int, size: int) -> int:
+    return 2 * num_images * size * size * 3
 
 
 def available_memory() -> int | None:
@@ -73,7 +85,7 @@ def available_memory() -> int | None:
 
 
 def decoded(
-    root: Path, files: Files, size: int, name: str, folder: Path | None
+    source: Source, files: Files, size: int, name: str, folder: Path | None
 ) -> tuple[np.ndarray, dict[str, str]]:
     """Images uint8 `[N, size, size, 3]`, and of each that cannot be read path and reason.
 
@@ -83,18 +95,18 @@ def decoded(
     kept = folder and folder / f"{name}-{size}-{files.digest()}"
     if kept and kept.is_dir():
         with contextlib.suppress(OSError, ValueError):  # damaged: made anew
-            return _reopened(root, files, kept)
+            return _reopened(source, files, kept)
     for old in folder.glob(f"{name}-{size}-*") if folder else ():
         shutil.rmtree(old, ignore_errors=True)
     shape, rows = (len(files.paths), size, size, 3), range(len(files.paths))
     if not kept or shutil.disk_usage(folder).free < 1.1 * np.prod(shape):
         images = np.zeros(shape, np.uint8)
-        return images, _decode_rows(root, files.paths, rows, images)
+        return images, _decode_rows(source, files.paths, rows, images)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".unfinished-") as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
         images = open_memmap(made / _IMAGES, "w+", np.uint8, shape)
-        bad = _decode_rows(root, files.paths, rows, images)
+        bad = _decode_rows(source, files.paths, rows, images)
         images.flush()
         (made / _BAD).write_text(json.dumps(bad))
         with contextlib.suppress(OSError):  # another process was faster, with the same images
@@ -102,49 +114,80 @@ def decoded(
     return images, bad
 
 
-def _reopened(root: Path, files: Files, kept: Path) -> tuple[np.ndarray, dict[str, str]]:
+def _reopened(source: Source, files: Files, kept: Path) -> tuple[np.ndarray, dict[str, str]]:
     """What is kept; images that could not be read are tried again, as they may be mended."""
     bad = json.loads((kept / _BAD).read_text())
     if bad:
         images = open_memmap(kept / _IMAGES, "r+")
-        rows = [row for row, path in enumerate(files.paths) if path in bad]
-        bad = _decode_rows(root, files.paths, rows, images)
+        bad = _decode_rows(source, files.paths, _rows_of(files, bad), images)
         images.flush()
         (kept / _BAD).write_text(json.dumps(bad))
     return open_memmap(kept / _IMAGES, "r"), bad
 
 
-def _decode_rows(root: Path, paths: list[str], rows: Sequence[int], images) -> dict[str, str]:
+def checked(source: Source, files: Files, name: str, folder: Path | None) -> dict[str, str]:
+    """Path and reason of each image that cannot be read; all are decoded once to find out.
+
+    The answer is kept in `folder`; images that could not be read are tried again.
+    """
+    kept = folder and folder / f"{name}-checked-{files.digest()}.json"
+    rows: Sequence[int] = range(len(files.paths))
+    if kept and kept.is_file():
+        with contextlib.suppress(OSError, ValueError):  # damaged: made anew
+            rows = _rows_of(files, json.loads(kept.read_text()))
+
+    def check(row: int) -> None:
+        _decode.decode(source[row], _TO_CHECK)
+
+    bad = _each(f"{source.root}: checking", files.paths, rows, check)
+    if kept:
+        for old in folder.glob(f"{name}-checked-*.json"):
+            old.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk: checked again next time
+            kept.write_text(json.dumps(bad))
+    return bad
+
+
+def _rows_of(files: Files, paths: Collection[str]) -> list[int]:
+    return [row for row, path in enumerate(files.paths) if path in paths]
+
+
+def _decode_rows(source: Source, paths: list[str], rows: Sequence[int], images) -> dict[str, str]:
     """Fills these rows of `images`; returns path and reason of those that stay as they are."""
 
-    def decode(some: Sequence[int]) -> dict[str, str]:
+    def decode(row: int) -> None:
+        images[row] = _decode.decode(source[row], images.shape[1])
+
+    return _each(f"{source.root}: decoding", paths, rows, decode)
+
+
+def _each(
+    title: str, paths: list[str], rows: Sequence[int], read: Callable[[int], None]
+) -> dict[str, str]:
+    """Reads each of these rows; returns path and reason of those for which it is a BadImage."""
+
+    def read_some(some: Sequence[int]) -> dict[str, str]:
         bad = {}
         for row in some:
             try:
-                images[row] = _decode.decode(root / paths[row], size)
+                read(row)
             except _decode.BadImage as error:
                 bad[paths[row]] = str(error)
         return bad
 
-    size, bad = images.shape[1], {}
+    bad: dict[str, str] = {}
     # Pillow decodes and resizes outside of Python's lock, so threads do.
-    pool = ThreadPoolExecutor(_num_threads())
+    pool = ThreadPoolExecutor(num_cores())
     try:
         parts = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
-        chunks = [pool.submit(decode, part) for part in parts]
-        with _progress(f"{root}: decoding", len(rows)) as show:
+        chunks = [pool.submit(read_some, part) for part in parts]
+        with _progress(title, len(rows)) as show:
             for number, chunk in enumerate(as_completed(chunks), 1):
                 bad |= chunk.result()
                 show(min(number * _CHUNK, len(rows)))
     finally:
         pool.shutdown(cancel_futures=True)
     return dict(sorted(bad.items()))
-
-
-def _num_threads() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -25,7 +25,10 @@ Stamp = list[int]  # bytes and time of change (ns): a file with the same ones is
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Images of one split: paths relative to the folder, labels 0..K-1 and stamps, `[N]` each."""
+    """Images of one split: paths relative to the folder and labels 0..K-1, `[N]` each.
+
+    stamps: of the files that hold them, `[N]` as well where each has its own.
+    """
 
     paths: list[str]
     labels: list[int]
@@ -73,13 +76,12 @@ def read(root: Path, wanted: tuple[str, ...] | None, kept: Path | None) -> Index
     if index is None or not _fresh(root, index) or (wanted and index.classes != list(wanted)):
         index = _listed(root, wanted)
         if kept:
-            _save(index, kept)
+            write(kept, {"version": _VERSION, **vars(index)})
     return index
 
 
-def _save(index: Index, kept: Path) -> None:
-    """Replaces the file at once, so that no process meets half of it."""
-    content = {"version": _VERSION, **vars(index)}
+def write(kept: Path, content: dict) -> None:
+    """Replaces a file of JSON at once, so that no process meets half of it."""
     descriptor, temporary = tempfile.mkstemp(dir=kept.parent, prefix=".unfinished-")
     with open(descriptor, "w") as file:
         json.dump(content, file, default=vars)
@@ -106,7 +108,7 @@ def _fresh(root: Path, index: Index) -> bool:
         if len(index) > _CHECKED_FILES:
             return True
         return all(
-            _stamp((root / path).stat()) == stamp
+            stamp_of((root / path).stat()) == stamp
             for files in (index.train, index.test)
             for path, stamp in zip(files.paths, files.stamps)
         )
@@ -114,7 +116,8 @@ def _fresh(root: Path, index: Index) -> bool:
         return False
 
 
-def _stamp(status: os.stat_result) -> Stamp:
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of a file."""
     return [status.st_size, status.st_mtime_ns]
 
 
@@ -193,7 +196,7 @@ def _images(root: Path, directory: str, directories: dict[str, int]) -> Iterator
             if entry.is_dir():
                 yield from _images(root, path, directories)
             elif entry.name.lower().endswith(EXTENSIONS):
-                yield path, _stamp(entry.stat())
+                yield path, stamp_of(entry.stat())
 
 
 def _files(members: dict[str, list[Entry]], classes: list[str]) -> Files:

@@ -8,6 +8,7 @@ from memo_jax.datasets._folder import Folder
 
 DIRECTORIES = ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC")
 SIDE = 224
+PREPARED = "imagenet2012"
 
 
 def wnids() -> tuple[str, ...]:
@@ -19,4 +20,4 @@ def subset(name: str, places: np.ndarray) -> Folder:
     """The classes at `places` among the sorted 1000; they are sorted again."""
     everything = wnids()
     chosen = tuple(everything[place] for place in sorted(places.tolist()))
-    return Folder(name, DIRECTORIES, SIDE, chosen)
+    return Folder(name, DIRECTORIES, SIDE, chosen, PREPARED)

@@ -25,29 +25,45 @@ def read(name: str) -> tuple[dict[str, Arrays], list[str], Path]:
     Raises Absent if nothing is prepared or tensorflow-datasets is not installed, UserError if the
     prepared files cannot be read.
     """
+    root = newest(name)
+    import tensorflow_datasets as tfds
+
+    try:
+        with _quiet():
+            builder = tfds.builder_from_directory(root)
+            splits = {split: _arrays(builder, split) for split in ("train", "test")}
+        return splits, builder.info.features["label"].names, root
+    except Exception as error:  # whatever tensorflow-datasets and its readers raise
+        raise unreadable(root, name, error) from error
+
+
+def newest(name: str) -> Path:
+    """The directory of the newest version that is prepared.
+
+    Raises Absent if nothing is prepared or tensorflow-datasets is not installed.
+    """
     place = data_dir() / name
     # Looked up without tensorflow-datasets, which takes a second to import and which retries for
     # minutes over the network when a dataset is not prepared.
     versions = [info.parent for info in place.glob("*/dataset_info.json")]
     if not versions:
         raise Absent(f"nothing prepared in {place}")
-    newest = max(versions, key=_version)
+    found = max(versions, key=_version)
     try:
-        import tensorflow_datasets as tfds
+        import tensorflow_datasets  # noqa: F401
     except ImportError as error:
-        raise Absent(f"{newest} needs tensorflow-datasets to be read ({error})") from error
-    try:
-        with _quiet():
-            builder = tfds.builder_from_directory(newest)
-            splits = {split: _arrays(builder, split) for split in ("train", "test")}
-        return splits, builder.info.features["label"].names, newest
-    except Exception as error:  # whatever tensorflow-datasets and its readers raise
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"{newest}: expected {name} as prepared by tensorflow-datasets, found files that "
-            f"cannot be read ({type(error).__name__}: {reason}); prepare it again, or choose "
-            "another --config.dataset.source"
-        ) from error
+        raise Absent(f"{found} needs tensorflow-datasets to be read ({error})") from error
+    return found
+
+
+def unreadable(root: Path, name: str, error: Exception) -> UserError:
+    """What to raise when reading what is prepared has failed."""
+    reason = " ".join(str(error).split())[:300]
+    return UserError(
+        f"{root}: expected {name} as prepared by tensorflow-datasets, found files that cannot be "
+        f"read ({type(error).__name__}: {reason}); prepare it again, or choose another "
+        "--config.dataset.source"
+    )
 
 
 def data_dir() -> Path:

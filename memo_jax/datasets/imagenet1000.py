@@ -1,4 +1,7 @@
-"""ImageNet-1000 (ILSVRC 2012; Russakovsky et al., 2015): 1,281,167 and 50,000 images."""
+"""ImageNet-1000 (ILSVRC 2012; Russakovsky et al., 2015): 1,281,167 and 50,000 images.
+
+From a folder of images, or as tensorflow-datasets prepares `imagenet2012` in array_record files.
+"""
 
 from memo_jax.datasets import AS_THEY_ARE, Dataset, Reading, _folder, _imagenet
 
@@ -7,6 +10,7 @@ SPEC = _folder.Folder(
     _imagenet.DIRECTORIES,
     _imagenet.SIDE,
     _imagenet.wnids(),
+    _imagenet.PREPARED,
     official=(1000, 1_281_167, 50_000),
 )
 

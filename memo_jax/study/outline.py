@@ -89,15 +89,14 @@ def _entry(folder: pathlib.Path, run: Run) -> Entry:
 
 @functools.cache
 def _facts(
-    name: str, path: str, source: str, image_size: int | None, on_bad_image: str, **_
+    name: str, path: str, source: str, augment: str, image_size: int | None, **reading
 ) -> Facts:
     """What a dataset looks like: known beforehand, so that no data are needed, or by loading it.
 
     Called with the settings of config.dataset.
     """
     if name not in DATASETS:
-        reading = datasets.Reading(image_size, on_bad_image)
-        dataset = datasets.load(name, path, source, reading)
+        dataset = datasets.load(name, path, source, datasets.Reading(image_size, **reading))
         return Facts(dataset.num_classes, dataset.image_shape, len(dataset.train), "")
     facts = DATASETS[name]
     height, width, channels = facts.image_shape
