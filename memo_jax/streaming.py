@@ -2,11 +2,12 @@
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import jax
 from absl import flags
@@ -73,11 +74,11 @@ def feed(
         .map(lambda batch: parallel.place_own_rows(batch, own, sharding, shape))
     )
     ahead = grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=AHEAD)
-    iterator = iter(ahead)
+    found = _with_clear_errors(ahead)
     try:
-        yield _with_clear_errors(iterator)
+        yield found
     finally:
-        iterator.close()
+        found.close()
 
 
 def _workers(images: Images) -> int:
@@ -87,15 +88,21 @@ def _workers(images: Images) -> int:
     return num_cores() if images.workers is None else images.workers
 
 
-def _with_clear_errors(batches: Iterator[jax.Array]) -> Iterator[jax.Array]:
+def _with_clear_errors(batches: Iterable[jax.Array]) -> Iterator[jax.Array]:
+    """The batches, and an end to their readers, of which nothing is held when this is closed."""
+    iterator = iter(batches)
     try:
-        yield from batches
+        yield from iterator
     except RuntimeError as error:  # Grain's, when a process of its own has ended
         raise UserError(
             f"a process that reads images was lost ({' '.join(str(error).split())[:100]}); if "
             "memory was short, use fewer --config.dataset.workers; the same command goes on from "
             "the last checkpoint"
         ) from error
+    finally:
+        iterator.close()
+        del iterator
+        gc.collect()  # Grain's objects refer to one another, and to memory shared with the readers
 
 
 def _begin_worker(parent: int, number: int, count: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 import tiny
 from image_files import write_folder, write_image
 from PIL import Image
+from test_processes import wait_for_epochs
 
 from memo_jax import augment, crops, datasets, exemplars, parallel, streaming, training
 from memo_jax.batches import Batches
@@ -174,18 +175,19 @@ def test_no_exemplars_and_images_on_the_host():
 # ---- errors
 
 
+def children(parent: int) -> list[int]:
+    """The processes that a process has started to read."""
+    command = ["pgrep", "-P", str(parent), "-f", "spawn_main"]
+    return list(map(int, subprocess.run(command, capture_output=True, text=True).stdout.split()))
+
+
 def test_a_file_that_is_gone_and_a_lost_reader_are_told_in_a_line(folder):
     def fetch(images: datasets.EncodedImages, steps: int) -> None:
         with streaming.feed(images, 0, ORDER, range(steps), None, SHARDING) as batches:
             for number, _ in enumerate(batches):
                 if number == 0 and steps > 3:
-                    children = subprocess.run(
-                        ["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"],
-                        capture_output=True,
-                        text=True,
-                    )
-                    for child in children.stdout.split():
-                        os.kill(int(child), signal.SIGKILL)
+                    for child in children(os.getpid()):
+                        os.kill(child, signal.SIGKILL)
 
     images = encoded(folder, workers=1)
     images = images.only(np.arange(22) % 13)
@@ -238,14 +240,18 @@ def test_a_run_that_is_stopped_goes_on_with_other_readers(folder, tmp_path, laun
     assert whole.returncode == 0, whole.stderr
     assert "5 new images (0 MB) stay on the host" in whole.stdout
     assert "waiting for images" in whole.stdout
-    process = run(f"--workdir={tmp_path / 'parts'}", "--config.dataset.workers=2", wait=False)
-    log = tmp_path / "parts" / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    while not (log.exists() and log.read_text().count("epoch") >= 2):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
+    for epochs, stop in ((2, signal.SIGKILL), (4, signal.SIGTERM)):
+        process = run(f"--workdir={tmp_path / 'parts'}", "--config.dataset.workers=2", wait=False)
+        wait_for_epochs(tmp_path / "parts", [process], epochs)
+        readers = children(process.pid)
+        assert len(readers) >= 2
+        process.send_signal(stop)
+        said = process.communicate(timeout=60)[1]
+        assert stop == signal.SIGKILL or re.fullmatch("stopped by SIGTERM .*\n", said), said
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in readers):
+            assert time.monotonic() < deadline, "readers outlive the run"
+            time.sleep(0.1)
     rest = run(f"--workdir={tmp_path / 'parts'}", "--config.dataset.workers=1")
     assert rest.returncode == 0 and "resuming" in rest.stdout, rest.stderr
     digests = [
