@@ -1,10 +1,10 @@
 """Images of the host: the same batches by any number of readers, trained on as if on the device."""
 
+import contextlib
 import functools
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -177,8 +177,13 @@ def test_no_exemplars_and_images_on_the_host():
 
 def children(parent: int) -> list[int]:
     """The processes that a process has started to read."""
-    command = ["pgrep", "-P", str(parent), "-f", "spawn_main"]
-    return list(map(int, subprocess.run(command, capture_output=True, text=True).stdout.split()))
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            its_parent = int((place / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if its_parent == parent and b"spawn_main" in (place / "cmdline").read_bytes():
+                found.append(int(place.name))
+    return found
 
 
 def test_a_file_that_is_gone_and_a_lost_reader_are_told_in_a_line(folder):
@@ -244,10 +249,12 @@ def test_a_run_that_is_stopped_goes_on_with_other_readers(folder, tmp_path, laun
         process = run(f"--workdir={tmp_path / 'parts'}", "--config.dataset.workers=2", wait=False)
         wait_for_epochs(tmp_path / "parts", [process], epochs)
         readers = children(process.pid)
-        assert len(readers) >= 2
+        assert readers
         process.send_signal(stop)
         said = process.communicate(timeout=60)[1]
-        assert stop == signal.SIGKILL or re.fullmatch("stopped by SIGTERM .*\n", said), said
+        if stop == signal.SIGTERM:
+            assert said.endswith("the same command goes on from there\n"), said
+            assert "Traceback" not in said and "leaked" not in said
         deadline = time.monotonic() + 20
         while any(Path(f"/proc/{pid}").exists() for pid in readers):
             assert time.monotonic() < deadline, "readers outlive the run"
