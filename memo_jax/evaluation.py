@@ -34,6 +34,9 @@ class Counts:
         return cls(np.zeros(shape, np.int32), np.zeros(num_rules, np.int32))
 
 
+_take = jax.jit(parallel.take, static_argnames=("mesh", "divided"))
+
+
 class Predictor:
     """Features and logits of images in fixed-size batches, compiled once per network.
 
@@ -62,10 +65,11 @@ class Predictor:
 
         images: uint8 `[N, H, W, C]` on the device; rows: which of them, int on the host.
         """
+        divided = parallel.is_divided(images)
         for start in range(0, len(rows), self.batch):
             part = rows[start : start + self.batch]
             part = np.pad(part, (0, self.batch - len(part)), constant_values=PAD)
-            batch = jnp.take(images, np.maximum(part, 0), axis=0)
+            batch = _take(images, np.maximum(part, 0), self._mesh, divided)
             batch = jax.device_put(batch, parallel.sharded(self._mesh))
             yield part, *self._forward(variables, batch)
 

@@ -18,7 +18,7 @@ from memo_jax import parallel
 from memo_jax.errors import UserError
 from memo_jax.logging import write_json
 
-SAME_DATA = ("dataset.path", "dataset.source", "base_from")
+SAME_DATA = ("dataset.path", "dataset.source", "base_from", "memory.placement")
 """Settings that say where something lies, not what is computed; they may change between runs."""
 
 

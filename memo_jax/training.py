@@ -88,16 +88,19 @@ class Stopped(Exception):
     """Training was interrupted and its state saved."""
 
 
-def make_step(problem: Problem, optimizer: optax.GradientTransformation) -> Callable:
-    """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key) -> state."""
+def make_step(
+    problem: Problem, optimizer: optax.GradientTransformation, divided: bool = False
+) -> Callable:
+    """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key) -> state.
+
+    divided: whether each device holds only its part of the images.
+    """
     net, learns, units = problem.net, problem.learns, freezing.training_units(problem.learns)
 
     def step(state: TrainState, images, labels, teacher, indices, key) -> TrainState:
         mask = (indices != PAD).astype(jnp.float32)
         rows = jnp.maximum(indices, 0)
-        batch = jax.lax.with_sharding_constraint(
-            jnp.take(images, rows, axis=0), parallel.sharded(problem.mesh)
-        )
+        batch = parallel.take(images, rows, problem.mesh, divided)
         targets = jnp.take(labels, rows)
         batch = problem.prepare(jax.random.fold_in(key, state.step), batch)
         taught = None if teacher is None else net.apply(teacher, batch)[0]
@@ -173,7 +176,8 @@ class Driver:
 
     def __init__(self, problem: Problem, state: TrainState, pool: Pool, scan: bool):
         steps = problem.steps_per_epoch(pool)
-        step = make_step(problem, sgd(problem.schedule, steps, problem.learns))
+        optimizer = sgd(problem.schedule, steps, problem.learns)
+        step = make_step(problem, optimizer, parallel.is_divided(pool.images))
         self.steps_per_dispatch = steps if scan else 1
         self._inputs = (pool.images, pool.labels, problem.teacher)
         self._sharding = parallel.sharded(problem.mesh, axis=1 if scan else 0)
