@@ -104,6 +104,11 @@ def get_config(method: str | None = "memo") -> ConfigDict:
                 # Slots per class: "equal" = floor(budget / classes) (published), or "fill", which
                 # also hands out the remainder.
                 "allocation": "equal",
+                # What each of several devices holds of the exemplars, of all images of a task and
+                # of the test images: "replicated", all of them, or "sharded", its part of them, so
+                # that N devices have room for N times as many (docs/pods.md). The results are the
+                # same; a run that was stopped may go on with the other.
+                "placement": "replicated",
             },
             "schedule": {
                 # "paper": 170 epochs, x0.1 after 80 and 150; "published": the milestones of the

@@ -68,7 +68,7 @@ def load(source: pathlib.Path, resolved: dict, net: Network, task: Task, mesh) -
         jax.ShapeDtypeStruct((size,), np.int32),
     )
     abstract = abstract_arrays(other, (task,), memory)
-    return net.adopt(checkpoints.load_task(source, task, abstract, mesh)["variables"])
+    return net.adopt(checkpoints.load_task(source, task, abstract, mesh))
 
 
 def _resolved(source: pathlib.Path) -> dict:

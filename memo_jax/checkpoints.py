@@ -3,9 +3,9 @@
     checkpoints/task_000 ...        Learner after that task (learner.py)
     checkpoints/rolling_003_000400  TrainState of task 3 after 400 steps (training.py)
 
-Arrays are saved as one flat dictionary path -> array, so a checkpoint reads back on any number of
-devices, and leaf by leaf against the shapes that are expected. Each carries the digest of its
-arrays, which is checked on reading.
+Arrays are saved as one flat dictionary path -> array and read by the hosts, leaf by leaf against
+the shapes that are expected: how many devices there are, and what each of them holds, is the same
+to a checkpoint. Each carries the digest of its arrays, which is checked on reading.
 """
 
 import logging
@@ -14,7 +14,6 @@ import re
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
@@ -23,7 +22,7 @@ from memo_jax.errors import UserError
 from memo_jax.exemplars import Memory
 from memo_jax.freezing import path_of
 from memo_jax.learner import Learner, abstract_arrays, digest
-from memo_jax.network import Network
+from memo_jax.network import Network, Variables
 from memo_jax.protocol import Task
 
 log = logging.getLogger("memo_jax")
@@ -67,16 +66,13 @@ def _put_aside(path: pathlib.Path, error: Damaged) -> None:
         path.rename(aside)
 
 
-def _load(path: pathlib.Path, abstract, mesh) -> tuple[dict, dict]:
-    """(arrays like the tree `abstract`, meta). Raises Damaged unless every leaf is as expected."""
+def _load(path: pathlib.Path, abstract) -> tuple[dict, dict]:
+    """(host arrays like the tree `abstract`, meta). Raises Damaged unless each is as expected."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract)
-    sharding = parallel.replicated(mesh)
-    wanted = {
-        path_of(p): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-        for p, leaf in leaves
-    }
-    empty = {k: jnp.zeros(w.shape, w.dtype) for k, w in wanted.items() if 0 in w.shape}
-    wanted = {k: w for k, w in wanted.items() if k not in empty}
+    # Asked for NumPy arrays Orbax gives NumPy arrays. These take no memory, whatever their shape.
+    blank = {path_of(p): np.broadcast_to(np.zeros((), w.dtype), w.shape) for p, w in leaves}
+    empty = {k: w for k, w in blank.items() if 0 in w.shape}
+    wanted = {k: w for k, w in blank.items() if k not in empty}
     expected = {k: (tuple(w.shape), str(w.dtype)) for k, w in wanted.items()}
     try:
         saved = ocp.metadata(path)
@@ -123,34 +119,37 @@ def restore_latest(
 ) -> Learner | None:
     """The learner after the newest task whose checkpoint is whole; None if there is none.
 
-    memory: an empty one of the run's size, for the shapes.
+    memory: an empty one of the run's size, for the shapes and for where its images lie.
     """
     for (task,), path in _found(workdir, r"task_(\d+)"):
         try:
             abstract = abstract_arrays(net, tasks[: task + 1], memory)
-            arrays, meta = _load(path, abstract, mesh)
+            arrays, meta = _load(path, abstract)
         except Damaged as error:
             _put_aside(path, error)
             continue
-        saved = Memory(**arrays["memory"])
-        return Learner(arrays["variables"], saved, tuple(meta["history"]), dict(meta["spent"]))
+        variables = parallel.place(arrays["variables"], parallel.replicated(mesh))
+        saved = Memory.of(**arrays["memory"], sharding=memory.images.sharding)
+        return Learner(variables, saved, tuple(meta["history"]), dict(meta["spent"]))
     return None
 
 
-def load_task(workdir: pathlib.Path, task: Task, abstract, mesh) -> dict:
-    """The arrays after `task` of another run, like the tree `abstract`; nothing there is changed.
+def load_task(workdir: pathlib.Path, task: Task, abstract, mesh) -> Variables:
+    """The variables after `task` of another run; nothing there is changed.
 
+    abstract: all that its checkpoint holds (learner.abstract_arrays).
     Raises UserError if that task is not finished or its checkpoint damaged.
     """
     path = _folder(workdir) / f"task_{task.index:03d}"
     if not path.exists():
         raise UserError(f"{workdir} has not finished task {task.index + 1}; let it go on first")
     try:
-        return _load(path, abstract, mesh)[0]
+        arrays, _ = _load(path, abstract)
     except Damaged as error:
         raise UserError(
             f"the checkpoint {path} is damaged ({error}); use another run or learn it again"
         ) from error
+    return parallel.place(arrays["variables"], parallel.replicated(mesh))
 
 
 def save_rolling(workdir: pathlib.Path, task: Task, state, spent: dict[str, float]) -> None:
@@ -172,8 +171,9 @@ def restore_rolling(workdir: pathlib.Path, task: Task, state, mesh):
         if index != task.index:
             continue
         try:
-            restored, meta = _load(path, state, mesh)
-            return restored, dict(meta["spent"])
+            restored, meta = _load(path, state)
         except Damaged as error:
             _put_aside(path, error)
+        else:
+            return parallel.place(restored, parallel.replicated(mesh)), dict(meta["spent"])
     return None

@@ -35,6 +35,9 @@ class Counts:
         return cls(np.zeros(shape, np.int32), np.zeros(num_rules, np.int32))
 
 
+_take = jax.jit(parallel.take, static_argnames=("mesh", "divided"))
+
+
 class Predictor:
     """Features and logits of images in fixed-size batches, compiled once per network.
 
@@ -72,9 +75,10 @@ class Predictor:
     def _batch(self, images: jax.Array | Images, rows: np.ndarray) -> jax.Array:
         sharding = parallel.sharded(self._mesh)
         if isinstance(images, jax.Array):
-            return jax.device_put(jnp.take(images, rows, axis=0), sharding)
+            batch = _take(images, rows, self._mesh, parallel.is_divided(images))
+            return jax.device_put(batch, sharding)
         shape = (len(rows), *images.shape[1:])
-        return parallel.place_rows(lambda part: images[rows[part]], shape, sharding)
+        return parallel.place_from(lambda part: images[rows[part]], shape, sharding)
 
     def features(self, variables: Variables, pool: exemplars.Pool) -> jax.Array:
         """Features `[N, D]` of all images of a pool."""

@@ -20,16 +20,29 @@ class Memory:
     """images uint8 `[M, H, W, C]`, labels int32 `[M]`, -1 in empty slots; M is the run's budget.
 
     Classes follow one another, each in the order in which its exemplars were picked, so that
-    keeping the first m of a class keeps the best m.
+    keeping the first m of a class keeps the best m. Images that are divided among devices, so that
+    each holds those of some of the classes, may have more rows, which make the parts equal.
     """
 
     images: jax.Array
     labels: jax.Array
 
     @classmethod
+    def of(cls, images: np.ndarray, labels: np.ndarray, sharding) -> "Memory":
+        """Puts images `[M, H, W, C]` where `sharding` says, with their labels `[M]`."""
+        return cls(*_placed(images, labels, sharding))
+
+    @classmethod
     def empty(cls, size: int, image_shape: tuple[int, int, int], sharding) -> "Memory":
         images = np.zeros((size, *image_shape), np.uint8)
-        return parallel.place(cls(images, np.full(size, EMPTY, np.int32)), sharding)
+        return cls.of(images, np.full(size, EMPTY), sharding)
+
+    @property
+    def slots(self) -> jax.Array | np.ndarray:
+        """The images `[M, H, W, C]` of all slots; on the host if the devices have divided them."""
+        if parallel.is_divided(self.images):
+            return parallel.read(self.images, np.arange(len(self.labels)))
+        return self.images
 
     @property
     def filled(self) -> int:
@@ -42,6 +55,7 @@ class Pool(NamedTuple):
 
     Exemplars come first, in the memory's order, then the new images, class by class. If these are
     too large for the device they stay on the host, in `rest`, and images has the exemplars only.
+    As in Memory, divided images may have more rows.
     """
 
     images: jax.Array
@@ -58,6 +72,13 @@ class Pool(NamedTuple):
         return self.size - (0 if self.rest is None else len(self.rest))
 
 
+def _placed(images: np.ndarray, labels: np.ndarray, sharding) -> tuple[jax.Array, jax.Array]:
+    """Images where `sharding` says; labels, which are few bytes, on every device."""
+    everywhere = parallel.replicated(sharding.mesh)
+    labels = parallel.place(labels.astype(np.int32), everywhere)
+    return parallel.place_rows(images, sharding), labels
+
+
 def join(
     memory: Memory, images: Images, labels: np.ndarray, sharding, on_host: bool = False
 ) -> Pool:
@@ -65,16 +86,14 @@ def join(
 
     on_host: leaves the new images where they are.
     """
-    filled = memory.filled
-    new_labels = parallel.place(labels.astype(np.int32), sharding)
-    labels = jnp.concatenate([memory.labels[:filled], new_labels])
-    if on_host:
-        # A step reads one image at least, so that it looks the same for any number of exemplars.
-        nothing = np.zeros((1, *images.shape[1:]), np.uint8)
-        kept = memory.images[:filled] if filled else parallel.place(nothing, sharding)
-        return Pool(kept, labels, rest=images)
-    new_images = parallel.place(images[:], sharding)
-    return Pool(jnp.concatenate([memory.images[:filled], new_images]), labels)
+    slots = np.arange(memory.filled)
+    kept = parallel.read(memory.images, slots)
+    labels = np.concatenate([np.asarray(memory.labels)[slots], labels])
+    if not on_host:
+        return Pool(*_placed(np.concatenate([kept, images[:]]), labels, sharding))
+    if not len(kept):  # a step reads one at least, so that it is the same for any number of them
+        kept = np.zeros((1, *images.shape[1:]), np.uint8)
+    return Pool(*_placed(kept, labels, sharding), rest=images)
 
 
 def normalise(features: jax.Array) -> jax.Array:
@@ -135,54 +154,55 @@ def refresh(
     quota = budget.shares(size, task.num_seen, allocation)
     kept = [np.flatnonzero(labels == c)[: quota[c]] for c in range(task.first)]
     rows = [np.flatnonzero(labels == c) for c in range(task.first, task.stop)]
-    picked = _select(features, rows, quota[task.first :], selection)
+    picked = _select(features, rows, quota[task.first :], selection, sharding.mesh)
     source = np.concatenate([*kept, *picked]).astype(np.int32)
     empty = size - len(source)
     source = np.pad(source, (0, empty))
     filled = np.arange(size) < size - empty
-    images = _images_at(pool, source, sharding)
-    images, features = _gather(*images, features, source, filled)
-    memory = Memory(images, np.where(filled, labels[source], EMPTY).astype(np.int32))
-    return parallel.place(memory, sharding), features
+    images = np.zeros((size, *pool.images.shape[1:]), np.uint8)
+    images[filled] = _images_at(pool, source[filled])
+    memory = Memory.of(images, np.where(filled, labels[source], EMPTY), sharding)
+    return memory, jnp.take(features, source, axis=0)
+
+
+def _images_at(pool: Pool, source: np.ndarray) -> np.ndarray:
+    """The pool's images at `source` int `[n]`, on the host."""
+    here = source < pool.resident
+    images = np.empty((len(source), *pool.images.shape[1:]), np.uint8)
+    images[here] = parallel.read(pool.images, source[here])
+    if not here.all():
+        images[~here] = pool.rest[source[~here] - pool.resident]
+    return images
 
 
 def _select(
-    features: jax.Array, rows: list[np.ndarray], quota: np.ndarray, selection: str
+    features: jax.Array, rows: list[np.ndarray], quota: np.ndarray, selection: str, mesh
 ) -> list[np.ndarray]:
     """Picks for all new classes at once: classes are padded to one size and run side by side."""
     longest = max(len(r) for r in rows)
     wanted = int(min(longest, quota.max()))
     index = np.stack([np.pad(r, (0, longest - len(r))) for r in rows])
     valid = np.stack([np.arange(longest) < len(r) for r in rows])
-    picks = np.asarray(_pick(features, index, valid, wanted, selection))
+    # Each device takes as many classes; to that end the last one is repeated, and dropped again.
+    lacking = ((0, -len(rows) % mesh.size), (0, 0))
+    index, valid = (np.pad(array, lacking, mode="edge") for array in (index, valid))
+    picks = np.asarray(_pick(features, index, valid, wanted, selection, mesh))
     return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, picks, quota)]
 
 
-@functools.partial(jax.jit, static_argnames=("m", "selection"))
-def _pick(features, index, valid, m: int, selection: str) -> jax.Array:
-    """m picks for each class: index int and valid bool `[classes, n]` -> places in `n`."""
-    select = SELECTIONS[selection]
-    return jax.vmap(lambda rows, real: select(features[rows], m, real))(index, valid)
+@functools.partial(jax.jit, static_argnames=("m", "selection", "mesh"))
+def _pick(features, index, valid, m: int, selection: str, mesh) -> jax.Array:
+    """m picks for each class: index int and valid bool `[classes, n]` -> places in `n`.
 
+    Every device picks for its part of the classes, and gets the picks of all.
+    """
 
-def _images_at(pool: Pool, source: np.ndarray, sharding) -> tuple[jax.Array, np.ndarray]:
-    """Images on the device, and where among them those of the pool at `source` int `[M]` are."""
-    if pool.rest is None:
-        return pool.images, source
-    wanted = np.unique(source[source >= pool.resident])
-    read = parallel.place(pool.rest[wanted - pool.resident], sharding)
-    images = jnp.concatenate([pool.images, read])
-    places = len(pool.images) + np.searchsorted(wanted, source)
-    return images, np.where(source < pool.resident, source, places).astype(np.int32)
+    def pick(classes: tuple[jax.Array, jax.Array], features: jax.Array) -> jax.Array:
+        select = SELECTIONS[selection]
+        return jax.vmap(lambda rows, real: select(features[rows], m, real))(*classes)
 
-
-@jax.jit
-def _gather(
-    images: jax.Array, places, features: jax.Array, source, filled
-) -> tuple[jax.Array, jax.Array]:
-    """Images (black where not filled) at `places` and features at `source`, int `[M]` both."""
-    kept = jnp.where(filled[:, None, None, None], images[places], jnp.uint8(0))
-    return kept, features[source]
+    picks = parallel.on_parts(pick, mesh, (index, valid), features)
+    return jax.lax.with_sharding_constraint(picks, parallel.replicated(mesh))
 
 
 @functools.partial(jax.jit, static_argnames="num_classes")

@@ -69,7 +69,7 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
 def restore(config, workdir: pathlib.Path, plan: Plan, resolved: dict, mesh) -> Learner:
     """The learner as far as it got, or one that has learned nothing or borrowed its base task."""
     net, tasks, size = plan.net, plan.tasks, plan.ledger.exemplars
-    memory = exemplars.Memory.empty(size, net.image_shape, parallel.replicated(mesh))
+    memory = exemplars.Memory.empty(size, net.image_shape, placement(config, mesh))
     learner = checkpoints.restore_latest(workdir, net, tasks, memory, mesh)
     if learner is None:
         source = config.base_from and pathlib.Path(config.base_from)
@@ -79,21 +79,26 @@ def restore(config, workdir: pathlib.Path, plan: Plan, resolved: dict, mesh) -> 
     return learner
 
 
+def placement(config, mesh):
+    """The sharding of all images on the devices."""
+    return parallel.PLACEMENTS[config.memory.placement](mesh)
+
+
 class _Run:
     """What stays the same from task to task. What changes is the Learner, passed along."""
 
     def __init__(self, config, workdir, mesh, dataset: Dataset, plan: Plan, interrupts: Interrupts):
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.dataset, self.plan, self.interrupts = dataset, plan, interrupts
-        self.replicated = parallel.replicated(mesh)
+        self.placement = placement(config, mesh)
         self.log = RunLog(workdir)
         normalise = functools.partial(augment.normalise, mean=dataset.mean, std=dataset.std)
         change = augment.get(config.dataset.augment)
         self.prepare_train = lambda *args: normalise(change(*args))
         self.prepare_test = lambda images: normalise(augment.to_float(images))
         self.test_images = dataset.test.images
-        if not streaming.stays_on_host(self.test_images, "auto"):
-            self.test_images = parallel.place(self.test_images, self.replicated)
+        if not streaming.stays_on_host(self.test_images, "auto", self.placement):
+            self.test_images = parallel.place_rows(self.test_images, self.placement)
 
     def all_tasks(self, learner: Learner) -> dict:
         """Learns the tasks that are not yet done; returns the summary."""
@@ -120,11 +125,11 @@ class _Run:
         """One task: grow, train, rectify, choose exemplars, evaluate."""
         clock = Clock(learner.spent)
         new = self.dataset.train.of(task.first, task.stop)
-        on_host = streaming.stays_on_host(new.images, self.config.dataset.streaming)
+        on_host = streaming.stays_on_host(new.images, self.config.dataset.streaming, self.placement)
         if on_host:
             size = new.images.nbytes / budget.MB
             say(f"task {task.index + 1}: {len(new):,} new images ({size:,.0f} MB) stay on the host")
-        pool = exemplars.join(learner.memory, new.images, new.labels, self.replicated, on_host)
+        pool = exemplars.join(learner.memory, new.images, new.labels, self.placement, on_host)
         if task.is_base and learner.variables:
             trained = self.borrowed(learner, task)
         else:
@@ -164,7 +169,7 @@ class _Run:
             task,
             self.config.memory.selection,
             self.plan.allocation,
-            self.replicated,
+            self.placement,
         )
         means = exemplars.class_means(features, memory.labels, task.num_seen)
         return memory, means.block_until_ready()

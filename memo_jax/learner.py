@@ -32,8 +32,8 @@ class Learner:
         return len(self.history)
 
     def arrays(self) -> dict:
-        """The device arrays, as the tree that is saved and digested."""
-        memory = {"images": self.memory.images, "labels": self.memory.labels}
+        """The arrays, as the tree that is saved and digested."""
+        memory = {"images": self.memory.slots, "labels": self.memory.labels}
         return {"variables": self.variables, "memory": memory}
 
     @functools.cached_property
@@ -46,10 +46,11 @@ def held(variables: Variables, memory: Memory) -> dict[str, float]:
     """What is held now, measured on the arrays: the terms of budget.Ledger, and `filled` slots."""
     params = variables["params"]
     leaves = jax.tree.leaves((params["trunk"], params["blocks"]))
-    exemplar_mb = memory.images.nbytes / budget.MB
+    slots = len(memory.labels)
+    exemplar_mb = slots * budget.image_bytes(memory.images.shape[1:]) / budget.MB
     model_mb = sum(leaf.nbytes for leaf in leaves) / budget.MB
     return {
-        "exemplars": len(memory.labels),
+        "exemplars": slots,
         "filled": memory.filled,
         "exemplar_mb": exemplar_mb,
         "parameters": sum(leaf.size for leaf in leaves),
@@ -60,8 +61,10 @@ def held(variables: Variables, memory: Memory) -> dict[str, float]:
 
 def abstract_arrays(net: Network, tasks_done: tuple[Task, ...], memory: Memory) -> dict:
     """Shapes and types of Learner.arrays() after these tasks, for a memory of this size."""
-    shapes = jax.eval_shape(lambda m: {"images": m.images, "labels": m.labels}, memory)
-    return {"variables": net.abstract(tasks_done), "memory": shapes}
+    size, image_shape = memory.labels.shape, memory.images.shape[1:]
+    images = jax.ShapeDtypeStruct((*size, *image_shape), np.uint8)
+    labels = jax.ShapeDtypeStruct(size, np.int32)
+    return {"variables": net.abstract(tasks_done), "memory": {"images": images, "labels": labels}}
 
 
 def digest(arrays) -> str:

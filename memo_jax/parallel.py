@@ -1,15 +1,18 @@
 """The one file that knows devices and processes: mesh, placement, who leads, how steps are driven.
 
 Several processes (hosts) run the same program on the same data in the same order. Every one of them
-holds all replicated arrays; batches are split over the devices of all.
+holds all replicated arrays; batches are split over the devices of all, and images if so wished.
 """
 
 import contextlib
+import functools
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -34,6 +37,12 @@ def sharded(mesh: Mesh, axis: int = 0) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, "data"))
 
 
+PLACEMENTS = {"replicated": replicated, "sharded": sharded}
+"""What a device holds of an array of images: all of it, or its part of the rows."""
+PIECE = 2**26
+"""Bytes of divided images that are brought to one place at a time."""
+
+
 def place(tree, sharding: NamedSharding):
     """Puts a tree of host or device arrays, the same in every process, where `sharding` says."""
     if sharding.is_fully_addressable:
@@ -50,7 +59,7 @@ def _place_own_part(leaf, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(leaf.shape, sharding, lambda part: leaf[part])
 
 
-def place_rows(rows: Callable[[slice], np.ndarray], shape: tuple[int, ...], sharding) -> jax.Array:
+def place_from(rows: Callable[[slice], np.ndarray], shape: tuple[int, ...], sharding) -> jax.Array:
     """An array of that shape, sharded along axis 0; `rows(part)` gives what is placed here."""
     return jax.make_array_from_callback(shape, sharding, lambda index: rows(index[0]))
 
@@ -67,7 +76,7 @@ def place_own_rows(
     """An array of that shape, of which each process has the rows `own`, as of `own_rows`."""
     place = np.full(shape[0], -1)
     place[own] = np.arange(len(own))
-    return place_rows(lambda part: rows[place[part]], shape, sharding)
+    return place_from(lambda part: rows[place[part]], shape, sharding)
 
 
 def free_bytes() -> int | None:
@@ -83,6 +92,70 @@ def fresh_copy(tree, sharding: NamedSharding):
     return place(jax.tree.map(np.array, tree), sharding)
 
 
+def place_rows(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """Puts `[N, ...]` where `sharding` says; if that divides rows, zeros make the parts equal."""
+    missing = 0 if sharding.is_fully_replicated else -len(array) % sharding.mesh.size
+    if missing:
+        array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+    return place(array, sharding)
+
+
+def is_divided(array: jax.Array) -> bool:
+    """Whether each device holds only its part of the array."""
+    return not array.sharding.is_fully_replicated
+
+
+def on_parts(function: Callable, mesh: Mesh, parts, whole):
+    """function(parts, whole) on each device, of its rows of the tree `parts` and all of `whole`.
+
+    The number of rows must be a multiple of the devices. The rows of the result are divided, too.
+    """
+    rows, everything = PartitionSpec("data"), PartitionSpec()
+    specs = {"in_specs": (rows, everything), "out_specs": rows}
+    return jax.shard_map(function, mesh=mesh, **specs, check_vma=False)(parts, whole)
+
+
+def take(images: jax.Array, rows: jax.Array, mesh: Mesh, divided: bool) -> jax.Array:
+    """images[rows], divided over the devices, whose multiple the number of rows must be.
+
+    images `[N, ...]`, rows int `[B]`; divided: whether each device holds only its part of the
+    images, which cannot be seen inside jit. Then every device looks up those that it has, and they
+    are exchanged: no device ever holds more of the others' images than a batch.
+    """
+    if not divided:
+        return jax.lax.with_sharding_constraint(jnp.take(images, rows, axis=0), sharded(mesh))
+
+    def look_up(part: jax.Array, rows: jax.Array) -> jax.Array:
+        places = rows - jax.lax.axis_index("data") * len(part)
+        here = (places >= 0) & (places < len(part))
+        found = jnp.take(part, jnp.where(here, places, 0), axis=0)
+        found = jnp.where(here.reshape(-1, *[1] * (part.ndim - 1)), found, 0)
+        return jax.lax.psum_scatter(found, "data", tiled=True)
+
+    return on_parts(look_up, mesh, images, rows)
+
+
+@functools.partial(jax.jit, static_argnames="mesh")
+def _take_everywhere(images: jax.Array, rows: jax.Array, mesh: Mesh) -> jax.Array:
+    """As `take` of divided images; every device gets all rows."""
+    return jax.lax.with_sharding_constraint(take(images, rows, mesh, True), replicated(mesh))
+
+
+def read(images: jax.Array, rows: np.ndarray) -> np.ndarray:
+    """images[rows] on every host, rows int `[R]`; divided images are read a PIECE at a time."""
+    if not is_divided(images):
+        return np.asarray(jnp.take(images, rows, axis=0))
+    mesh, shape = images.sharding.mesh, images.shape[1:]
+    most = max(1, PIECE // (math.prod(shape) * images.dtype.itemsize))
+    size = -(-max(1, min(len(rows), most)) // mesh.size) * mesh.size
+    found = np.empty((len(rows), *shape), images.dtype)
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        piece = _take_everywhere(images, np.pad(part, (0, size - len(part))), mesh)
+        found[start : start + size] = np.asarray(piece)[: len(part)]
+    return found
+
+
 def is_lead() -> bool:
     """True in the one process that writes results."""
     return jax.process_index() == 0
@@ -95,9 +168,18 @@ def num_processes() -> int:
 
 def largest(number: int) -> int:
     """The largest of the numbers that the processes hold; all of them must ask."""
+    return max(_of_all(number))
+
+
+def differ(number: int) -> bool:
+    """Whether the processes hold different numbers; all of them must ask."""
+    return len(set(_of_all(number))) > 1
+
+
+def _of_all(number: int) -> list[int]:
     if num_processes() == 1:
-        return number
-    return int(multihost_utils.process_allgather(np.int32(number)).max())
+        return [number]
+    return multihost_utils.process_allgather(np.int32(number)).tolist()
 
 
 def wait_for_all(what: str) -> None:

@@ -15,6 +15,7 @@ from memo_jax import (
     exemplars,
     memory_plan,
     methods,
+    parallel,
     protocol,
 )
 from memo_jax.datasets import Dataset
@@ -88,6 +89,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
         "method.distill_weight": ("auto", "sum", "convex"),
         "memory.selection": exemplars.SELECTIONS,
         "memory.allocation": exemplars.ALLOCATIONS,
+        "memory.placement": parallel.PLACEMENTS,
         "schedule.name": method_base.SCHEDULES,
         "train.loop": LOOPS,
         "precision": PRECISIONS,

@@ -18,7 +18,13 @@ from memo_jax import parallel
 from memo_jax.errors import UserError
 from memo_jax.logging import write_json
 
-SAME_DATA = ("dataset.path", "dataset.source", "dataset.workers", "base_from")
+SAME_DATA = (
+    "dataset.path",
+    "dataset.source",
+    "dataset.workers",
+    "base_from",
+    "memory.placement",
+)
 """Settings that say where something lies or who reads it, not what is computed; they may change
 between runs."""
 

@@ -26,16 +26,17 @@ FREE_PART = 0.5
 """Part of the device's free memory that a task's new images may take; the rest is for the steps."""
 
 
-def stays_on_host(images: Images, streaming: str) -> bool:
-    """Whether a task's new images are streamed, by the setting dataset.streaming.
+def stays_on_host(images: Images, streaming: str, placement: jax.sharding.NamedSharding) -> bool:
+    """Whether images are streamed, by the setting dataset.streaming.
 
-    "auto" streams what does not fit into half of the memory that is free on each device, as
-    measured; all processes decide alike.
+    placement: where they would be otherwise. "auto" streams what does not fit into half of the
+    memory that is free on each device, as measured; all processes decide alike.
     """
     if streaming != "auto":
         return streaming == "always"
     free = parallel.free_bytes()
-    return bool(parallel.largest(int(free is not None and images.nbytes > FREE_PART * free)))
+    needed = images.nbytes / (1 if placement.is_fully_replicated else placement.mesh.size)
+    return bool(parallel.largest(int(free is not None and needed > FREE_PART * free)))
 
 
 @contextlib.contextmanager

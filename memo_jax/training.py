@@ -101,21 +101,23 @@ class Stopped(Exception):
 
 
 def make_step(
-    problem: Problem, optimizer: optax.GradientTransformation, resident: int | None = None
+    problem: Problem,
+    optimizer: optax.GradientTransformation,
+    divided: bool = False,
+    resident: int | None = None,
 ) -> Callable:
     """(state, images, labels, teacher, indices int `[B]` with -1 for padding, key, rest) -> state.
 
-    resident: how many images of the pool `images` has; of the others those of the batch come in
-    `rest`, uint8 `[B, H, W, C]`. None if there are no others.
+    divided: whether each device holds only its part of the images. resident: how many of the pool
+    `images` has; of the others those of the batch come in `rest`, uint8 `[B, H, W, C]`. None if
+    there are no others.
     """
     net, learns, units = problem.net, problem.learns, freezing.training_units(problem.learns)
 
     def step(state: TrainState, images, labels, teacher, indices, key, rest=None) -> TrainState:
         mask = (indices != PAD).astype(jnp.float32)
         rows = jnp.maximum(indices, 0)
-        batch = jax.lax.with_sharding_constraint(
-            jnp.take(images, rows, axis=0), parallel.sharded(problem.mesh)
-        )
+        batch = parallel.take(images, rows, problem.mesh, divided)
         targets = jnp.take(labels, rows)
         cropped = ()
         if rest is not None:
@@ -188,7 +190,8 @@ class Driver:
     def __init__(self, problem: Problem, state: TrainState, pool: Pool, scan: bool):
         steps, streams = problem.steps_per_epoch(pool), pool.rest is not None
         optimizer = sgd(problem.schedule, steps, problem.learns)
-        step = make_step(problem, optimizer, pool.resident if streams else None)
+        divided = parallel.is_divided(pool.images)
+        step = make_step(problem, optimizer, divided, pool.resident if streams else None)
         scan = scan and not streams
         self.steps_per_dispatch = steps if scan else 1
         self._inputs = (pool.images, pool.labels, problem.teacher)

@@ -1,65 +1,35 @@
-"""Two devices compute what one computes, and read each other's checkpoints."""
+"""Many devices compute what one computes; a run begun on four of them ends on one."""
 
+import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
-import jax
 import numpy as np
-import tiny
-
-from memo_jax import checkpoints, parallel, training
-from memo_jax.protocol import Task
+import pytest
+from test_processes import SETTINGS, epochs_logged, variables, wait_for_epochs
+from test_run import summary_of
 
 HERE = pathlib.Path(__file__).parent
-IN_THE_CHILD = """
-import sys
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-sys.path[:0] = sys.argv[1:3]
-import pathlib
-import test_devices
-test_devices.train_and_save(pathlib.Path(sys.argv[3]))
-"""
 
 
-def train_and_save(workdir: pathlib.Path) -> training.TrainState:
-    """One epoch of the tiny problem, its state saved as a rolling checkpoint."""
-    variables, pool, states = tiny.variables(), tiny.pool(), []
-    problem = tiny.problem(variables)
-    hooks = training.Hooks(
-        interrupted=lambda: bool(states),
-        epoch=lambda number, means, state, report: states.append(state),
-        save=lambda state, report: checkpoints.save_rolling(workdir, Task(1, 2, 4), state, {}),
-    )
-    try:
-        training.fit(problem, training.start(problem, variables, pool), pool, hooks, scan=False)
-    except training.Stopped:
-        return states[0]
-    raise AssertionError("was not interrupted")
-
-
-def test_two_devices_equal_one_and_their_checkpoint_reads_on_one(tmp_path):
-    assert jax.device_count() == 1
-    ours = train_and_save(tmp_path / "one")
+def test_one_two_four_and_eight_devices_agree():
+    """Tests that need a process with eight devices: those of eight_devices.py."""
+    command = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", "--tb=short"]
     child = subprocess.run(
-        [sys.executable, "-c", IN_THE_CHILD, str(HERE), str(HERE.parent), str(tmp_path / "two")],
+        [*command, HERE / "eight_devices.py"],
+        cwd=HERE.parent,
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "8"},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert child.returncode == 0, child.stderr
-    template = jax.tree.map(np.asarray, ours)
-    theirs, _ = checkpoints.restore_rolling(
-        tmp_path / "two", Task(1, 2, 4), template, parallel.data_mesh()
-    )
-    assert int(theirs.step) == int(ours.step) == 3
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), theirs, ours)
+    assert child.returncode == 0, child.stdout[-6000:] + child.stderr[-2000:]
 
 
 def test_batch_size_must_be_divisible_by_the_devices():
-    import pytest
-
     from configs import base
     from memo_jax import planning
     from memo_jax.errors import UserError
@@ -68,3 +38,37 @@ def test_batch_size_must_be_divisible_by_the_devices():
     planning.check(config, num_devices=8)
     with pytest.raises(UserError, match=r"batch_size.*multiple of the 3 devices.*128"):
         planning.check(config, num_devices=3)
+
+
+@pytest.mark.slow
+def test_a_run_begun_by_four_devices_that_share_its_images_ends_on_one(
+    launch, tmp_path, monkeypatch
+):
+    settings = (*SETTINGS, "--config.schedule.later_epochs=8")
+    shared = (*settings, "--config.memory.placement=sharded", f"--workdir={tmp_path / 'four'}")
+    with monkeypatch.context() as four:
+        four.setenv("JAX_NUM_CPU_DEVICES", "4")
+        # Killed in the first task, and stopped in the second, which needs the exemplars.
+        for epochs, stop in ((2, signal.SIGKILL), (7, signal.SIGTERM)):
+            process = launch(*shared, wait=False)
+            wait_for_epochs(tmp_path / "four", [process], epochs)
+            process.send_signal(stop)
+            out, err = process.communicate(timeout=120)
+        assert "resuming inside task 1" in out and "stopped by SIGTERM inside task 2" in err
+        devices = json.loads((tmp_path / "four" / "config.json").read_text())["devices"]
+        assert devices == "4 x cpu"
+    rest = launch(*settings, f"--workdir={tmp_path / 'four'}")
+    assert rest.returncode == 0 and "resuming inside task 2" in rest.stdout, rest.stderr
+    one = launch(*settings, f"--workdir={tmp_path / 'one'}")
+    assert one.returncode == 0, one.stderr
+    assert epochs_logged(tmp_path / "four") == epochs_logged(tmp_path / "one")
+    for task in range(2):
+        ours, theirs = variables(tmp_path / "four", task), variables(tmp_path / "one", task)
+        assert len(ours) > 10 and ours.keys() == theirs.keys()
+        for name in ours:
+            np.testing.assert_allclose(ours[name], theirs[name], atol=1e-3, err_msg=name)
+    four, one = summary_of(tmp_path / "four"), summary_of(tmp_path / "one")
+    assert four["memory"] == one["memory"] and four["memory_by_task"] == one["memory_by_task"]
+    assert four["memory"]["exemplars"] == 201  # not a multiple of four
+    for rule, accuracy in one["accuracy"].items():
+        np.testing.assert_allclose(four["accuracy"][rule], accuracy, atol=0.5)

@@ -161,7 +161,7 @@ class Stream:
 
 def remembered(memory: exemplars.Memory) -> dict[int, list[int]]:
     """class -> numbers of its images in order; checks what holds for every memory."""
-    images, labels = np.asarray(memory.images), np.asarray(memory.labels)
+    images, labels = np.asarray(memory.slots), np.asarray(memory.labels)
     assert images.dtype == np.uint8 and labels.dtype == np.int32
     filled = labels != exemplars.EMPTY
     assert (images[~filled] == 0).all() and (images[filled] != 0).all()
@@ -172,12 +172,13 @@ def remembered(memory: exemplars.Memory) -> dict[int, list[int]]:
     return {int(c): images[labels == c, 0, 0, 0].tolist() for c in np.unique(labels[filled])}
 
 
-def learn(stream, memory, task, selection="herding", allocation="equal"):
+def learn(stream, memory, task, selection="herding", allocation="equal", sharding=SHARDING):
     """One task: (memory after it, features of its slots, what it could learn from)."""
-    pool = exemplars.join(memory, *stream.of(task), SHARDING)
-    features = jnp.asarray(stream.features(pool.images))
+    pool = exemplars.join(memory, *stream.of(task), sharding)
+    images = parallel.read(pool.images, np.arange(pool.size))
+    features = jnp.asarray(stream.features(images))
     size = len(memory.labels)
-    return *exemplars.refresh(size, pool, features, task, selection, allocation, SHARDING), pool
+    return *exemplars.refresh(size, pool, features, task, selection, allocation, sharding), pool
 
 
 COUNTS = [9, 8, 3, 9, 1, 10]

@@ -136,7 +136,7 @@ class Golden:
             state = training.start(problem, {**self.before, "params": params}, pool)
             sums = [state.sums]
             for _ in range(3):
-                state = step(state, *pool, self.teacher, rows, jax.random.key(0))
+                state = step(state, pool.images, pool.labels, self.teacher, rows, jax.random.key(0))
                 sums.append(state.sums)
             terms = TERMS[self.method.name]
             totals = np.array([[float(s[term]) for term in terms] for s in sums])

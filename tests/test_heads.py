@@ -290,7 +290,7 @@ def test_training_steps_keep_every_bit_of_what_is_frozen_even_the_sign_of_zero()
     pool = exemplars.Pool(images, labels)
     state = training.start(problem, {"params": before, "batch_stats": {}}, pool)
     for _ in range(2):
-        state = step(state, *pool, None, jnp.arange(4), jax.random.key(0))
+        state = step(state, images, labels, None, jnp.arange(4), jax.random.key(0))
     after = jax.tree.map(np.asarray, state.variables["params"])
     assert after["trunk"]["scale"]["kernel"].tobytes() == trunk["scale"]["kernel"].tobytes()
     assert (after["head"]["kernel"] != before["head"]["kernel"]).all()

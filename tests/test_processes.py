@@ -1,4 +1,7 @@
-"""Two processes on this host learn what one learns, and stop together."""
+"""Two processes on this host learn what one learns, and stop together.
+
+Each has two devices, and the four share the images: one process alone holds but half of them.
+"""
 
 import contextlib
 import json
@@ -18,6 +21,7 @@ SETTINGS = (
     "--config=configs/digits_b0i2.py",
     "--config.protocol.increment=5",
     "--config.backbone.name=convnet2",
+    "--config.memory.exemplars=201",  # not a multiple of the devices
     "--config.schedule.learning_rate=0.01",  # at which rounding is not amplified
     "--config.schedule.base_epochs=6",
     "--config.schedule.base_milestones=(3,)",
@@ -25,21 +29,25 @@ SETTINGS = (
     "--config.schedule.later_milestones=()",
     "--config.checkpoints.every_epochs=1",
 )
+SHARED = (*SETTINGS, "--config.memory.placement=sharded")
 
 
 @pytest.fixture
-def start_two(launch):
-    """Starts two processes of one run in a folder, as on two hosts."""
+def start_two(launch, monkeypatch):
+    """Starts two processes in a folder, as on two hosts, each with its own flags."""
     with contextlib.ExitStack() as stack:
 
-        def start(workdir) -> list[subprocess.Popen]:
+        def start(workdir, first=SHARED, second=SHARED) -> list[subprocess.Popen]:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 meeting = f"--coordinator=127.0.0.1:{probe.getsockname()[1]}"
             which = (meeting, "--processes=2", "--process={}", f"--workdir={workdir}")
-            both = [
-                launch(*SETTINGS, *(word.format(i) for word in which), wait=False) for i in range(2)
-            ]
+            with monkeypatch.context() as each:
+                each.setenv("JAX_NUM_CPU_DEVICES", "2")
+                both = [
+                    launch(*flags, *(word.format(i) for word in which), wait=False)
+                    for i, flags in enumerate((first, second))
+                ]
             for process in both:
                 stack.callback(process.wait)
                 stack.callback(process.kill)
@@ -105,6 +113,42 @@ def test_two_processes_learn_what_one_learns_and_stop_together(launch, start_two
         for name in ("two", "one")
     ]
     np.testing.assert_allclose(*accuracies, atol=0.5)
+
+
+STUDY = """
+from configs import digits_b0i2, studies
+from memo_jax.study import Case, declare
+
+def get_config(scale="digits"):
+    cases = [Case("a", {{}}), Case("b", {{"memory.selection": "{selection}"}})]
+    return declare(studies.start(scale, digits_b0i2), kind="settings", title="made", cases=cases)
+"""
+
+
+def study_flags(folder, selection: str = "herding") -> tuple[str, ...]:
+    """A study of two runs, in a file of its own."""
+    folder.mkdir()
+    (folder / "made.py").write_text(STUDY.format(selection=selection))
+    return (f"--config={folder / 'made.py'}",)
+
+
+@pytest.mark.slow
+def test_of_a_study_no_process_goes_on_alone(start_two, tmp_path):
+    good = study_flags(tmp_path / "good")
+    # The data of the second are missing, as it finds when the first run begins.
+    first, second = start_two(tmp_path / "study", good, (*good, "--config.dataset.source=local"))
+    assert "error: dataset.source: digits" in second.communicate(timeout=90)[1]
+    assert second.returncode == 2
+    assert first.communicate(timeout=90)[1].splitlines()[-1] == hosts.LOST
+    assert first.returncode not in (0, 2)
+    assert not (tmp_path / "study" / "b-seed1").exists()
+    # The second cannot even plan its second run.
+    first, second = start_two(tmp_path / "other", good, study_flags(tmp_path / "bad", "herdin"))
+    ends = [process.communicate(timeout=90)[1].splitlines()[-1] for process in (first, second)]
+    assert ends[0] == "error: another process cannot run some of these runs, and says why"
+    assert ends[1].startswith("error: b-seed1: memory.selection: there is no 'herdin'")
+    assert first.returncode == second.returncode == 2
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

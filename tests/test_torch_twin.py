@@ -145,7 +145,7 @@ class Case:
         opt_state = parallel.place(optimizer.init(state.variables["params"]), placed)
         states = [state.replace(opt_state=opt_state)]
         for _ in range(3):
-            states.append(step(states[-1], *pool, None, rows, jax.random.key(0)))
+            states.append(step(states[-1], pool.images, pool.labels, None, rows, jax.random.key(0)))
         gradients, _ = freezing.partition(states[1].opt_state[0], self.learns)
         return training._means(states[1]), gradients, states[3].variables
 

@@ -19,13 +19,14 @@ def net(grows: str = "last_stage") -> network.Network:
     return network.build(backbones.get("resnet8"), (8, 8, 3), "memo", grows)
 
 
-def pool(images: int = 22) -> exemplars.Pool:
-    """Random images of four classes, on the device."""
+def pool(images: int = 22, sharding: jax.sharding.NamedSharding | None = None) -> exemplars.Pool:
+    """Random images of four classes, on all devices unless `sharding` says otherwise."""
     draws = np.random.RandomState(0)
     pixels = draws.randint(0, 256, (images, 8, 8, 3)).astype(np.uint8)
     labels = np.arange(images, dtype=np.int32) % 4
-    placed = parallel.replicated(parallel.data_mesh())
-    return exemplars.Pool(*parallel.place((pixels, labels), placed))
+    sharding = sharding or parallel.replicated(parallel.data_mesh())
+    nothing = exemplars.Memory.empty(0, pixels.shape[1:], sharding)
+    return exemplars.join(nothing, pixels, labels, sharding)
 
 
 def problem(variables: dict, epochs: int = 2, **changes) -> training.Problem:

@@ -24,7 +24,9 @@ def run(
     """Runs what is left of the chosen part of a study; returns the names of runs that failed.
 
     only, shard: as in outline.chosen and in_shard. dry_run: shows what would be done, and leaves
-    no trace. A failed run does not keep the others from running.
+    no trace. A failed run does not keep the others from running. But of several processes that work
+    together none can go on alone: there whatever keeps a run from being finished is raised, unless
+    it is known beforehand to all of them.
     Raises UserError, before any work, for what is wrong with the study as a whole; Interrupted,
     after saving, when SIGTERM or Ctrl-C asked to stop.
     """
@@ -34,6 +36,9 @@ def run(
     stuck = [entry for entry in mine if entry.stuck]
     if stuck and len(stuck) == len(mine) and not dry_run:
         raise UserError(f"{stuck[0].run.name}: {stuck[0].problem}")
+    if parallel.differ(len(stuck)):
+        alone = "another process cannot run some of these runs, and says why"
+        raise UserError(f"{stuck[0].run.name}: {stuck[0].problem}" if stuck else alone)
     overview.show(study, mine, queued, everyone)
     if dry_run:
         return []
@@ -55,14 +60,16 @@ def _succeeds(entry: Entry, everyone: Sequence[Entry]) -> bool:
         source = outline.lender(entry, everyone)
         config.base_from = source and str(source)
         experiment.run(config, entry.folder)
-    except UserError as error:
-        print(f"error: {entry.run.name}: {error}", file=sys.stderr)
-        return False
     except Interrupted:
         raise
-    except Exception as error:  # such as no memory left: the others may fit
-        traceback.print_exc()
-        print(f"error: {entry.run.name}: {type(error).__name__}: {error}", file=sys.stderr)
+    except Exception as error:
+        if parallel.num_processes() > 1:  # the other processes may not have met it
+            raise
+        what = error
+        if not isinstance(error, UserError):  # such as no memory left: the others may fit
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {error}"
+        print(f"error: {entry.run.name}: {what}", file=sys.stderr)
         return False
     return True
 
