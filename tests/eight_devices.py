@@ -20,10 +20,12 @@ from memo_jax.order import Order
 from memo_jax.protocol import Task
 
 COUNTS = (1, 2, 4, 8)
-WAYS = [(count, how) for count in COUNTS for how in parallel.PLACEMENTS]
+WAYS = [(1, "replicated"), *((count, how) for count in COUNTS[1:] for how in parallel.PLACEMENTS)]
 IMAGES, BATCH, SHAPE = 22, 8, "8,8,3"
 TOLERANCE = 1e-5
-"""Absolute, of parameters after three steps; measured: at most 4e-7."""
+"""Of all of a state after three steps, relative to what exceeds 1.
+
+Measured: at most 8e-6 absolute, in sums over images."""
 
 every_way = pytest.mark.parametrize(("count", "how"), WAYS)
 divided = pytest.mark.parametrize("count", COUNTS[1:])
@@ -61,17 +63,21 @@ def trained(count: int, how: str, scan: bool = False) -> tuple[training.TrainSta
 
 
 def assert_close(one, other) -> None:
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=TOLERANCE), one, other)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE), one, other
+    )
 
 
-@every_way
+@pytest.mark.parametrize(
+    ("count", "how"), [(4, "replicated"), *((count, "sharded") for count in COUNTS[1:])]
+)
 def test_training_ends_where_that_of_one_device_ends(count, how):
     assert_close(trained(count, how)[0], trained(1, "replicated")[0])
 
 
-@divided
-def test_as_many_devices_end_bit_by_bit_where_they_would_if_each_held_all_images(count):
-    states = [trained(count, how)[0] for how in parallel.PLACEMENTS]
+def test_devices_end_bit_by_bit_where_they_would_if_each_held_all_images():
+    """Of two and of eight devices, too, but each costs a compilation more."""
+    states = [trained(4, how)[0] for how in parallel.PLACEMENTS]
     assert digest(states[0]) == digest(states[1])
 
 
@@ -92,7 +98,7 @@ def assert_holds_its_part_only(program: str, count: int) -> None:
 @divided
 def test_no_device_ever_gathers_the_pool(count):
     assert_holds_its_part_only(trained(count, "sharded")[1], count)
-    assert f"u8[{IMAGES},{SHAPE}]" in trained(count, "replicated")[1]
+    assert f"u8[{IMAGES},{SHAPE}]" in trained(4, "replicated")[1]
 
 
 def test_a_batch_of_the_host_is_divided_among_the_devices():

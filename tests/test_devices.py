@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_processes import SETTINGS, epochs_logged, variables, wait_for_epochs
 from test_run import summary_of
+from test_scaling import QUICK
 
 HERE = pathlib.Path(__file__).parent
 
@@ -21,7 +22,7 @@ def test_one_two_four_and_eight_devices_agree():
     child = subprocess.run(
         [*command, HERE / "eight_devices.py"],
         cwd=HERE.parent,
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": "8"},
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "8", "XLA_FLAGS": QUICK},
         capture_output=True,
         text=True,
         timeout=300,
