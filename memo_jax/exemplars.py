@@ -136,12 +136,12 @@ def _select(
     wanted = int(min(longest, quota.max()))
     index = np.stack([np.pad(r, (0, longest - len(r))) for r in rows])
     valid = np.stack([np.arange(longest) < len(r) for r in rows])
-    picks = np.asarray(_pick(features, index, valid, wanted, selection))
+    picks = np.asarray(pick(features, index, valid, wanted, selection))
     return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, picks, quota)]
 
 
 @functools.partial(jax.jit, static_argnames=("m", "selection"))
-def _pick(features, index, valid, m: int, selection: str) -> jax.Array:
+def pick(features, index, valid, m: int, selection: str) -> jax.Array:
     """m picks for each class: index int and valid bool `[classes, n]` -> places in `n`."""
     select = SELECTIONS[selection]
     return jax.vmap(lambda rows, real: select(features[rows], m, real))(index, valid)

@@ -7,13 +7,15 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
-    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper", "huge_pages"},
+    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper"}
+    | {"huge_pages", "host_memory"},
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
     {"losses", "network", "exemplars", "hosts"},
     {"methods", "learner", "training", "evaluation"},
     {"clock", "logging", "checkpoints", "memory_plan"},
     {"run_folder", "planning", "base_task", "report"},
-    {"results"},
+    {"results", "problems"},
+    {"estimate"},
     {"experiment", "commands"},
     {"study"},
     {"__main__"},

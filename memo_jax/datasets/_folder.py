@@ -3,14 +3,24 @@
 import dataclasses
 import logging
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from memo_jax.datasets import Dataset, Reading, Split, _decode, _folder_images, _folder_index
+from memo_jax.datasets import (
+    Dataset,
+    Reading,
+    Split,
+    _decode,
+    _folder_images,
+    _folder_index,
+    blank,
+)
 from memo_jax.datasets._folder_index import Files, Index
 from memo_jax.datasets._sources import Absent, first_present
 from memo_jax.errors import UserError
+from memo_jax.host_memory import available_memory
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's training images, as everybody uses them."""
@@ -41,24 +51,50 @@ def load(spec: Folder, path: str, source: str, reading: Reading) -> Dataset:
     Raises UserError if they are nowhere, are too large for the memory, if classes are missing and,
     unless such images are to be skipped, if one cannot be read.
     """
+    return _first(spec, path, source, lambda root: _local(spec, root, reading))
+
+
+def outline(spec: Folder, path: str, source: str, reading: Reading) -> Dataset:
+    """As `load`, but black: files are listed, and nothing is decoded or kept.
+
+    Raises UserError if they are nowhere or if classes are missing.
+    """
+
+    def listed(path: Path) -> Dataset:
+        root = _root(spec, path)
+        index = _folder_index.read(root, spec.classes, kept=None)
+        size = reading.image_size or spec.image_size or _own_size(root, index.train)
+        sizes = [np.bincount(files.labels) for files in (index.train, index.test)]
+        return blank(spec.name, (size, size, 3), *sizes)
+
+    return _first(spec, path, source, listed)
+
+
+def _first(spec: Folder, path: str, source: str, read: Callable[[Path], Dataset]) -> Dataset:
     root = Path(path).expanduser().absolute()
     remedy = (
         "Put images into train/CLASS/ and val/CLASS/ of a folder and say where it is with "
         "--config.dataset.path=DIR"
     )
-    return first_present(spec.name, {"local": lambda: _local(spec, root, reading)}, source, remedy)
+    return first_present(spec.name, {"local": lambda: read(root)}, source, remedy)
 
 
-def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
+def _root(spec: Folder, path: Path) -> Path:
+    """The first of the directories that has the layout."""
     candidates = [path, *(path / directory for directory in spec.directories)]
     root = next(filter(_folder_index.is_folder, candidates), None)
     if root is None:
         raise Absent(f"no train/ and val/ in {', '.join(map(str, candidates))}")
+    return root
+
+
+def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
+    root = _root(spec, path)
     folder = _folder_images.cache_folder(root)
     index = _folder_index.read(root, spec.classes, folder and folder / f"{spec.name}.json")
     _warn_unless_official(spec, root, index)
     size = reading.image_size or spec.image_size or _own_size(root, index.train)
-    _folder_images.check_memory(root, len(index), size, _folder_images.available_memory())
+    _folder_images.check_memory(root, len(index), size, available_memory())
     splits, bad = [], {}
     for name, files in (("train", index.train), ("test", index.test)):
         images, found = _folder_images.decoded(root, files, size, f"{spec.name}-{name}", folder)
