@@ -6,7 +6,10 @@
 `--config FILE.py:METHOD` picks another method than the file's own; of a study, FILE.py:digits is
 the small twin on digits. Every setting is explained in configs/base.py; in a study it holds for
 all runs. `--only 'cifar100-b0i10-*'` chooses runs by name, `--shard 1/2` the first of two parts
-for two machines, `--dry-run` shows what would be done and how long it will take.
+for two machines, `--dry-run` shows what would be done and how long it will take. Of one
+experiment it shows images, steps and memory task by task, and refuses what does not fit; with
+`--device-memory GB` into devices of that memory (2**30 bytes that JAX may use; of a GPU it takes
+75 % unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise), else into those that are here.
 docs/pods.md tells how several processes on one or many hosts run one experiment together.
 Exit codes: 0 done, 1 some runs of a study failed, 2 bad input, 130 or 143 interrupted (it says
 what is saved).
@@ -41,6 +44,9 @@ WORKDIR = flags.DEFINE_string(
 ONLY = flags.DEFINE_string("only", None, "Runs of a study: those whose names match this pattern.")
 SHARD = flags.DEFINE_string("shard", None, "Part of a study: i/n, the i-th of n parts.")
 DRY_RUN = flags.DEFINE_bool("dry-run", False, "Shows what would be run, and trains nothing.")
+DEVICE_MEMORY = flags.DEFINE_float(
+    "device-memory", None, "Of a dry run: plans for devices of so many GB (2**30 bytes)."
+)
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "Of several processes: host:port of number 0."
 )
@@ -117,6 +123,7 @@ def launch(config_file: pathlib.Path) -> int:
     from memo_jax.study import runner
 
     config = CONFIG.value
+    check_device_memory(DEVICE_MEMORY.value, DRY_RUN.value and not study.is_study(config))
     if study.is_study(config):
         changed = config_flags.get_override_values(flags.FLAGS["config"])
         whole = study.read(config, config_file.stem, WORKDIR.value, changed)
@@ -129,10 +136,18 @@ def launch(config_file: pathlib.Path) -> int:
         raise UserError(f"{given} chooses among the runs of a study; {config_file} is one run")
     workdir = pathlib.Path(WORKDIR.value or run_folder.default(config, config_file.stem))
     if DRY_RUN.value:
-        runner.run(study.of_one(config, workdir), dry_run=True)
+        runner.estimate_one(config, workdir, DEVICE_MEMORY.value)
     else:
         experiment.run(config, workdir)
     return 0
+
+
+def check_device_memory(gigabytes: float | None, planning: bool) -> None:
+    """Raises UserError for a --device-memory that is none, or not for the planning of one run."""
+    if gigabytes is not None and not planning:
+        raise UserError("--device-memory is for the --dry-run of one experiment; leave it out")
+    if gigabytes is not None and not 0 < gigabytes < float("inf"):
+        raise UserError(f"--device-memory: expected GB above 0 such as 80, found {gigabytes}")
 
 
 def _stop(number: int, _) -> None:

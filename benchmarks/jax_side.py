@@ -1,6 +1,5 @@
 """What is measured of memo_jax: its own training driver, predictor, herding and whole runs."""
 
-import functools
 import os
 import pathlib
 import tempfile
@@ -13,17 +12,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from benchmarks.job import Job, Section
-from memo_jax import (
-    augment,
-    evaluation,
-    exemplars,
-    experiment,
-    freezing,
-    parallel,
-    planning,
-    training,
-)
+from memo_jax import evaluation, exemplars, experiment, parallel, planning, training
 from memo_jax.order import PAD
+from memo_jax.problems import Problems
 from memo_jax.protocol import Task
 
 
@@ -36,8 +27,6 @@ class Side:
         self._plan = planning.make(self._config, self._dataset)
         self._mesh = parallel.data_mesh()
         self._placed = parallel.replicated(self._mesh)
-        mean, std = self._dataset.mean, self._dataset.std
-        self._normalise = functools.partial(augment.normalise, mean=mean, std=std)
 
     def describe(self) -> dict:
         """Device, versions, and how it computes."""
@@ -55,9 +44,8 @@ class Side:
         """Training steps: some of an epoch on a CPU, a whole one where it is one dispatch."""
         variables, teacher = self._network(task)
         pool = self._pool(task)
-        problem = self._problem(task, variables, teacher)
-        scan = {"auto": parallel.prefers_scan(), "scan": True, "python": False}
-        scan = scan[self._config.train.loop]
+        problem = self._problems.training(task, variables, teacher)
+        scan = self._problems.scan
         state = training.start(problem, variables, pool)
         driver = training.Driver(problem, state, pool, scan)
         rows = problem.order(pool).of(epoch=0)
@@ -136,6 +124,10 @@ class Side:
         """The most memory held on the device, None where it does not tell."""
         return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
+    @property
+    def _problems(self) -> Problems:
+        return Problems(self._config, self._plan, self._dataset, self._mesh)
+
     def _network(self, task: Task) -> tuple[dict, dict | None]:
         """Untrained variables for `task`, and those before it (None in the base task)."""
         before = variables = None
@@ -156,31 +148,11 @@ class Side:
     def _test_images(self) -> jax.Array:
         return parallel.place(self._dataset.test.images, self._placed)
 
-    def _problem(self, task: Task, variables: dict, teacher: dict | None) -> training.Problem:
-        method, options = self._plan.method.at(task), self._plan.options
-        change = augment.get(self.job.augment)
-        return training.Problem(
-            net=self._plan.net,
-            loss=functools.partial(method.loss, task=task, options=options),
-            learns=freezing.mask(variables["params"], method.trains(task, options)),
-            schedule=self._plan.schedule(task),
-            prepare=lambda key, images: self._normalise(change(key, images)),
-            batch_size=self.job.batch_size,
-            seed=self.job.seed,
-            task=task.index,
-            mesh=self._mesh,
-            teacher=teacher if method.teacher else None,
-        )
-
     def _predictor(self, task: Task) -> tuple[dict, evaluation.Predictor, float]:
         """Variables, what predicts with them, and the seconds that it took to compile."""
         variables, _ = self._network(task)
-
-        def prepare(images: jax.Array) -> jax.Array:
-            return self._normalise(augment.to_float(images))
-
-        net, batch, began = self._plan.net, self.job.eval_batch_size, time.perf_counter()
-        predict = evaluation.Predictor(net, prepare, variables, batch, self._mesh)
+        began = time.perf_counter()
+        predict = self._problems.predictor(variables)
         return variables, predict, time.perf_counter() - began
 
 

@@ -31,8 +31,8 @@ PHASES = {
 }
 """What is measured on each axis; herding and means where there are exemplars."""
 
-TEST_IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "digits": 355}
-"""Test images of datasets whose other numbers are in DATASETS: they need not be there."""
+KNOWN = ("cifar10", "cifar100", "digits")
+"""Datasets whose numbers are in DATASETS: they need not be there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,10 +180,10 @@ class Stream:
 def _numbers(config: ConfigDict) -> tuple[tuple[int, int, int], np.ndarray, np.ndarray]:
     """(image shape, training images of each class, test images of each class) of its dataset."""
     name = config.dataset.name
-    if name in TEST_IMAGES:
+    if name in KNOWN:
         facts = DATASETS[name]
         shape, classes = facts.image_shape, facts.num_classes
-        counts = (facts.num_images, TEST_IMAGES[name])
+        counts = (facts.num_images, facts.num_test)
     else:
         dataset = datasets.load(name, config.dataset.path, config.dataset.source)
         shape, classes = dataset.image_shape, dataset.num_classes

@@ -61,6 +61,11 @@ class Predictor:
         jitted = jax.jit(forward, out_shardings=parallel.replicated(mesh))
         self._forward = jitted.lower(variables, images).compile()
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes on each device, as of parallel.program_bytes."""
+        return parallel.program_bytes(self._forward)
+
     def __call__(self, variables: Variables, images: jax.Array | Images, rows: np.ndarray):
         """Yields (rows int `[B]`, -1 where filled up; features `[B, D]`; logits `[B, K]`).
 

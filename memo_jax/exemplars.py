@@ -186,22 +186,22 @@ def _select(
     # Each device takes as many classes; to that end the last one is repeated, and dropped again.
     lacking = ((0, -len(rows) % mesh.size), (0, 0))
     index, valid = (np.pad(array, lacking, mode="edge") for array in (index, valid))
-    picks = np.asarray(_pick(features, index, valid, wanted, selection, mesh))
+    picks = np.asarray(pick(features, index, valid, wanted, selection, mesh))
     return [r[p[: min(len(r), q)]] for r, p, q in zip(rows, picks, quota)]
 
 
 @functools.partial(jax.jit, static_argnames=("m", "selection", "mesh"))
-def _pick(features, index, valid, m: int, selection: str, mesh) -> jax.Array:
+def pick(features, index, valid, m: int, selection: str, mesh) -> jax.Array:
     """m picks for each class: index int and valid bool `[classes, n]` -> places in `n`.
 
     Every device picks for its part of the classes, and gets the picks of all.
     """
 
-    def pick(classes: tuple[jax.Array, jax.Array], features: jax.Array) -> jax.Array:
+    def of_part(classes: tuple[jax.Array, jax.Array], features: jax.Array) -> jax.Array:
         select = SELECTIONS[selection]
         return jax.vmap(lambda rows, real: select(features[rows], m, real))(*classes)
 
-    picks = parallel.on_parts(pick, mesh, (index, valid), features)
+    picks = parallel.on_parts(of_part, mesh, (index, valid), features)
     return jax.lax.with_sharding_constraint(picks, parallel.replicated(mesh))
 
 

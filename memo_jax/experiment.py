@@ -1,20 +1,18 @@
 """The whole story: learn every task in order, evaluate, save. Run again, it goes on."""
 
-import functools
 import pathlib
 import signal
 
 from ml_collections import ConfigDict
 
 from memo_jax import (
-    augment,
     base_task,
     budget,
     checkpoints,
     datasets,
+    estimate,
     evaluation,
     exemplars,
-    freezing,
     parallel,
     planning,
     protocol,
@@ -30,6 +28,7 @@ from memo_jax.learner import Learner, held
 from memo_jax.logging import EpochTrace, RunLog, TaskProgress, say
 from memo_jax.network import Variables
 from memo_jax.planning import Plan
+from memo_jax.problems import Problems
 from memo_jax.protocol import Task
 
 
@@ -56,12 +55,14 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> dict:
         dataset = dataset.in_order(order)
         plan = planning.make(config, dataset)
         resolved = planning.resolved(config, plan)
-        learner = restore(config, workdir, plan, resolved, mesh)
+        progress = results.read(workdir) or {"tasks_done": 0}
+        estimate.expect_arrays_fit(config, plan, dataset, mesh, progress["tasks_done"])
+        begun = [restore(config, workdir, plan, resolved, mesh)]
         run_folder.describe(workdir, config, resolved)
         with Interrupts() as interrupts:
             run = _Run(config, workdir, mesh, dataset, plan, interrupts)
             try:
-                return run.all_tasks(learner)
+                return run.all_tasks(begun.pop())  # or its arrays would stay until the end
             finally:
                 run.log.close()
 
@@ -92,10 +93,7 @@ class _Run:
         self.dataset, self.plan, self.interrupts = dataset, plan, interrupts
         self.placement = placement(config, mesh)
         self.log = RunLog(workdir)
-        normalise = functools.partial(augment.normalise, mean=dataset.mean, std=dataset.std)
-        change = augment.get(config.dataset.augment)
-        self.prepare_train = lambda *args: normalise(change(*args))
-        self.prepare_test = lambda images: normalise(augment.to_float(images))
+        self.problems = Problems(config, plan, dataset, mesh)
         self.test_images = dataset.test.images
         if not streaming.stays_on_host(self.test_images, "auto", self.placement):
             self.test_images = parallel.place_rows(self.test_images, self.placement)
@@ -135,7 +133,7 @@ class _Run:
         else:
             trained = self.train(learner, pool, task, clock)
         trained = self.plan.method.at(task).rectify(trained, task)
-        predict = self.predictor(trained)
+        predict = self.problems.predictor(trained)
         clock.lap("compile")
         memory, means = learner.memory, None
         if self.plan.ledger.exemplars:
@@ -154,11 +152,6 @@ class _Run:
         self.log.resume(task.index, 0)
         return learner.variables
 
-    def predictor(self, variables: Variables) -> evaluation.Predictor:
-        """Features and logits of test images for networks of the shape of `variables`."""
-        batch = self.config.train.eval_batch_size
-        return evaluation.Predictor(self.plan.net, self.prepare_test, variables, batch, self.mesh)
-
     def remember(self, predict, trained: Variables, pool: exemplars.Pool, task: Task):
         """The memory after `task`, and the class means of its exemplars."""
         features = predict.features(trained, pool)
@@ -176,11 +169,10 @@ class _Run:
 
     def train(self, learner: Learner, pool: exemplars.Pool, task: Task, clock: Clock) -> Variables:
         """Grows the network and trains it on the pool, going on from a rolling checkpoint."""
-        config, schedule = self.config, self.plan.schedule(task)
         grown = self.plan.net.expand(
-            learner.variables, task, config.seed, self.plan.options.block_init
+            learner.variables, task, self.config.seed, self.plan.options.block_init
         )
-        problem = self.problem(learner, grown, task)
+        problem = self.problems.training(task, grown, learner.variables)
         state = training.start(problem, grown, pool)
         saved = checkpoints.restore_rolling(self.workdir, task, state, self.mesh)
         if saved:
@@ -194,34 +186,16 @@ class _Run:
         title = f"task {task.index + 1}/{len(self.plan.tasks)}"
         folder = self.workdir / "profile" / f"task_{task.index:03d}"
         with (
-            TaskProgress(title, schedule.epochs) as progress,
+            TaskProgress(title, problem.schedule.epochs) as progress,
             EpochTrace(folder, self.config.profile) as trace,
         ):
             hooks = self.hooks(task, progress, trace, clock)
-            scan = {"auto": parallel.prefers_scan(), "scan": True, "python": False}
             try:
-                trained, report = training.fit(problem, state, pool, hooks, scan[config.train.loop])
+                trained, report = training.fit(problem, state, pool, hooks, self.problems.scan)
             except training.Stopped:
                 self.leave(f"inside task {task.index + 1} of {len(self.plan.tasks)}")
         clock.add_training(report)
         return trained
-
-    def problem(self, learner: Learner, grown: Variables, task: Task) -> training.Problem:
-        """The training problem that the method poses in `task`."""
-        method, options = self.plan.method.at(task), self.plan.options
-        return training.Problem(
-            net=self.plan.net,
-            loss=functools.partial(method.loss, task=task, options=options),
-            learns=freezing.mask(grown["params"], method.trains(task, options)),
-            schedule=self.plan.schedule(task),
-            prepare=self.prepare_train,
-            batch_size=self.config.schedule.batch_size,
-            seed=self.config.seed,
-            task=task.index,
-            mesh=self.mesh,
-            teacher=learner.variables if method.teacher else None,
-            host_crops=self.config.dataset.augment in augment.CROPPING,
-        )
 
     def hooks(self, task: Task, progress, trace: EpochTrace, clock: Clock) -> training.Hooks:
         """Progress, the epoch's log line, rolling checkpoints, a trace and the wish to stop."""

@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Collection, Sequence
 
 import jax
 from rich.console import Console
@@ -27,6 +28,17 @@ def say(line: str) -> None:
     """Prints a line at once, from the lead process only."""
     if parallel.is_lead():
         print(line, flush=True)
+
+
+def say_table(rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
+    """Prints rows in columns, of which the first names them; those in `right` are set right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            text.rjust(width) if name in right else text.ljust(width)
+            for name, text, width in zip(rows[0], row, widths)
+        ]
+        say("  " + "  ".join(cells).rstrip())
 
 
 class RunLog:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memo_jax import heads
 from memo_jax.backbones import base
@@ -156,12 +157,21 @@ class Network:
         block = base.num_parameters(self.block_units, shape)
         return trunk + block * (num_tasks if self.grows else 1)
 
-    def abstract(self, tasks: tuple[Task, ...]) -> Variables:
-        """Shapes and types of the variables after `tasks`."""
-        variables = None
+    def stages(self, tasks: tuple[Task, ...]) -> list[Variables]:
+        """Shapes and types of the variables after each of `tasks`."""
+        variables, found = None, []
         for task in tasks:
             variables = self.expand(variables, task, seed=0)
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), variables)
+            found.append(jax.tree.map(_shape_of, variables))
+        return found
+
+    def abstract(self, tasks: tuple[Task, ...]) -> Variables:
+        """Shapes and types of the variables after `tasks`."""
+        return self.stages(tasks)[-1]
+
+
+def _shape_of(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _convolving_in(dtype: jnp.dtype, params: dict) -> dict:

@@ -229,6 +229,32 @@ def keep_compiled_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache / "memo_jax" / "compiled"))
 
 
+def program_bytes(compiled: jax.stages.Compiled) -> dict[str, int]:
+    """What a program takes on each device by the compiler's own analysis, empty without one.
+
+    beyond: without its arguments, which are there before it.
+    """
+    found = compiled.memory_analysis()
+    if found is None:
+        return {}
+    arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
+    temporary, reused = found.temp_size_in_bytes, found.alias_size_in_bytes
+    beyond = outputs + temporary - reused
+    return {
+        "arguments": arguments,
+        "outputs": outputs,
+        "temporary": temporary,
+        "beyond": beyond,
+        "total": arguments + beyond,
+    }
+
+
+def device_bytes(mesh: Mesh) -> int | None:
+    """The memory that each device of this process has for arrays; None where they do not tell."""
+    told = [(device.memory_stats() or {}).get("bytes_limit") for device in mesh.local_devices]
+    return None if None in told else min(told)
+
+
 def describe() -> str:
     """The devices in words: `2 x cpu` or `8 x NVIDIA H100 80GB HBM3`."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"

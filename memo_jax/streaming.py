@@ -32,11 +32,15 @@ def stays_on_host(images: Images, streaming: str, placement: jax.sharding.NamedS
     placement: where they would be otherwise. "auto" streams what does not fit into half of the
     memory that is free on each device, as measured; all processes decide alike.
     """
+    needed = images.nbytes / (1 if placement.is_fully_replicated else placement.mesh.size)
+    return bool(parallel.largest(int(streams(needed, streaming, parallel.free_bytes()))))
+
+
+def streams(needed: float, streaming: str, free: int | None) -> bool:
+    """The same for images that need so many bytes of a device, of which `free` are (or None)."""
     if streaming != "auto":
         return streaming == "always"
-    free = parallel.free_bytes()
-    needed = images.nbytes / (1 if placement.is_fully_replicated else placement.mesh.size)
-    return bool(parallel.largest(int(free is not None and needed > FREE_PART * free)))
+    return free is not None and needed > FREE_PART * free
 
 
 @contextlib.contextmanager

@@ -159,15 +159,19 @@ def start(problem: Problem, variables: Variables, pool: Pool) -> TrainState:
     """The state before the first step; copies `variables`, since steps consume their input."""
     sharding = parallel.replicated(problem.mesh)
     variables = parallel.fresh_copy(variables, sharding)
+    return parallel.place(begin(problem, variables, pool), sharding)
+
+
+def begin(problem: Problem, variables: Variables, pool: Pool) -> TrainState:
+    """As `start`, of `variables` themselves; also under jax.eval_shape, which makes no array."""
     optimizer = sgd(problem.schedule, problem.steps_per_epoch(pool), problem.learns)
-    state = TrainState(
+    return TrainState(
         step=jnp.int32(0),
         variables=variables,
         opt_state=optimizer.init(variables["params"]),
         sums={name: jnp.float32(0) for name in _terms(problem, variables)},
         bad_step=jnp.int32(-1),
     )
-    return parallel.place(state, sharding)
 
 
 def _terms(problem: Problem, variables: Variables) -> list[str]:
@@ -229,17 +233,8 @@ class Driver:
     @property
     def memory(self) -> dict[str, int]:
         """Bytes on each device by the compiler's own analysis, empty where there is none."""
-        found = self._compiled.memory_analysis()
-        if found is None:
-            return {}
-        arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
-        temporary, reused = found.temp_size_in_bytes, found.alias_size_in_bytes
-        return {
-            "step_arguments": arguments,
-            "step_outputs": outputs,
-            "step_temporary": temporary,
-            "step_total": arguments + outputs + temporary - reused,
-        }
+        found = parallel.program_bytes(self._compiled)
+        return {f"step_{name}": value for name, value in found.items()}
 
     def __call__(self, state: TrainState, rows: np.ndarray, *rest: jax.Array) -> TrainState:
         """Runs the steps of `rows` int32 `[n, B]` in one dispatch and waits for them.

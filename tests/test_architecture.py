@@ -7,24 +7,16 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "memo_jax"
 RANKS = [
-    {
-        "errors",
-        "randomness",
-        "metrics",
-        "parallel",
-        "interrupts",
-        "paper",
-        "huge_pages",
-        "crops",
-        "order",
-    },
+    {"errors", "randomness", "metrics", "parallel", "interrupts", "paper"}
+    | {"huge_pages", "host_memory", "crops", "order"},
     {"augment", "budget", "protocol", "backbones", "datasets", "heads", "freezing", "optimizers"},
     {"losses", "network", "exemplars", "hosts", "batches"},
     {"methods", "learner", "evaluation", "streaming"},
     {"training", "memory_plan"},
     {"clock", "logging", "checkpoints"},
     {"run_folder", "planning", "base_task", "report"},
-    {"results"},
+    {"results", "problems"},
+    {"estimate"},
     {"experiment", "commands"},
     {"study"},
     {"__main__"},

@@ -11,7 +11,7 @@ import pytest
 from image_files import write_folder, write_image
 from PIL import Image
 
-from memo_jax import datasets
+from memo_jax import datasets, host_memory
 from memo_jax.datasets import (
     Reading,
     _folder_images,
@@ -71,6 +71,20 @@ def test_the_size_is_the_median_of_shorter_sides_up_to_224_or_as_asked(tmp_path)
     for file in (tmp_path / "train").rglob("*.png"):
         write_image(file, 0, 300)
     assert load(tmp_path).image_shape == (224, 224, 3)
+
+
+def test_an_outline_lists_files_and_leaves_no_trace(tmp_path):
+    write_folder(tmp_path / "data", train=4)
+    for path in tmp_path.rglob("*.png"):
+        path.write_bytes(path.read_bytes()[:60])  # enough for its size, too little for its pixels
+    before = sorted(tmp_path.rglob("*"))
+    found = datasets.outline("image_folder", str(tmp_path / "data"), "auto")
+    assert found.image_shape == (12, 12, 3)
+    assert np.bincount(found.train.labels).tolist() == [4] * 3
+    assert np.bincount(found.test.labels).tolist() == [2] * 3
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(UserError, match="18 of 18 images cannot be read"):
+        load(tmp_path / "data")
 
 
 def test_tinyimagenet_as_in_its_archive(tmp_path, caplog):
@@ -255,7 +269,7 @@ def test_images_that_exceed_the_memory_are_told_before_any_is_decoded(tmp_path):
         load(tmp_path, image_size=1_000_000, streaming="never")
     with pytest.raises(UserError, match=r"6 images of 1000000 x 1000000 .* need 36000\.0 GB"):
         load(tmp_path, image_size=1_000_000)
-    assert 2**20 < _folder_images.available_memory() < 2**50
+    assert 2**20 < host_memory.available_memory() < 2**50
     needed = 2 * 1000 * 224 * 224 * 3
     _folder_images.check_memory(tmp_path, 1000, 224, needed)
     _folder_images.check_memory(tmp_path, 1000, 224, None)

@@ -23,21 +23,27 @@ METHODS = ("replay", "icarl", "wa", "der", "memo")
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """A dataset as far as memory goes, and what the paper uses with it."""
+    """A dataset as far as memory goes, and what the paper uses with it.
+
+    num_images, num_test: of training and for tests; None where that is not known.
+    """
 
     num_classes: int
     image_shape: tuple[int, int, int]
     num_images: int | None
     backbone: str
     base_exemplars: int = 2000
+    num_test: int | None = None
 
 
 DATASETS = {
-    "cifar10": Facts(10, (32, 32, 3), 50_000, "resnet32"),
-    "cifar100": Facts(100, (32, 32, 3), 50_000, "resnet32"),
-    "digits": Facts(10, (8, 8, 1), 1_442, "resnet8"),
-    "imagenet100": Facts(100, (224, 224, 3), None, "resnet18"),
-    "imagenet1000": Facts(1000, (224, 224, 3), 1_281_167, "resnet18", base_exemplars=20_000),
+    "cifar10": Facts(10, (32, 32, 3), 50_000, "resnet32", num_test=10_000),
+    "cifar100": Facts(100, (32, 32, 3), 50_000, "resnet32", num_test=10_000),
+    "digits": Facts(10, (8, 8, 1), 1_442, "resnet8", num_test=355),
+    "tinyimagenet": Facts(200, (64, 64, 3), 100_000, "resnet18", num_test=10_000),
+    "imagenet100": Facts(100, (224, 224, 3), None, "resnet18", num_test=5_000),
+    "imagenet100_first100": Facts(100, (224, 224, 3), None, "resnet18", num_test=5_000),
+    "imagenet1000": Facts(1000, (224, 224, 3), 1_281_167, "resnet18", 20_000, num_test=50_000),
 }
 
 

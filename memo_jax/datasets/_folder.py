@@ -16,11 +16,13 @@ from memo_jax.datasets import (
     _folder_images,
     _folder_index,
     _records,
+    blank,
 )
 from memo_jax.datasets._encoded import EncodedImages, Files, Source
 from memo_jax.datasets._folder_index import Index
 from memo_jax.datasets._sources import Absent, first_present
 from memo_jax.errors import UserError
+from memo_jax.host_memory import available_memory
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's training images, as everybody uses them."""
@@ -47,45 +49,19 @@ class Folder:
     official: tuple[int, int, int] | None = None
 
 
+Listing = tuple[Path, Index, list[Source]]
+"""Where a dataset was found, what it holds, its training and its test images."""
+
+
 def load(spec: Folder, path: str, source: str, reading: Reading) -> Dataset:
     """Finds, lists and decodes the images.
 
     Raises UserError if they are nowhere, are too large for the memory, if classes are missing and,
     unless such images are to be skipped, if one cannot be read.
     """
-    root = Path(path).expanduser().absolute()
-    remedy = (
-        "Put images into train/CLASS/ and val/CLASS/ of a folder and say where it is with "
-        "--config.dataset.path=DIR"
-    )
-    sources = {"local": lambda: _local(spec, root, reading)}
-    if spec.prepared:
-        sources["tfds"] = lambda: _prepared(spec, reading)
-    return first_present(spec.name, sources, source, remedy)
-
-
-def _local(spec: Folder, path: Path, reading: Reading) -> Dataset:
-    candidates = [path, *(path / directory for directory in spec.directories)]
-    root = next(filter(_folder_index.is_folder, candidates), None)
-    if root is None:
-        raise Absent(f"no train/ and val/ in {', '.join(map(str, candidates))}")
-    folder = _folder_images.cache_folder(root)
-    index = _folder_index.read(root, spec.classes, folder and folder / f"{spec.name}.json")
-    sources = [Files(str(root), files.paths) for files in (index.train, index.test)]
-    return _read(spec, root, index, sources, reading)
-
-
-def _prepared(spec: Folder, reading: Reading) -> Dataset:
-    return _read(spec, *_records.read(spec.prepared, spec.classes), reading)
-
-
-def _read(
-    spec: Folder, root: Path, index: Index, sources: list[Source], reading: Reading
-) -> Dataset:
-    """What is listed, decoded, or to be decoded when needed; sources: training and test images."""
+    root, index, sources = _listed(spec, path, source)
     _warn_unless_official(spec, root, index)
-    folder = _folder_images.cache_folder(root)
-    size = reading.image_size or spec.image_size or _own_size(sources[0], len(index.train.paths))
+    folder, size = _folder_images.cache_folder(root), _size(spec, sources[0], reading)
     stays_encoded = _stays_encoded(root, index, size, reading)
     splits, bad = [], {}
     for source, files in zip(sources, (index.train, index.test)):
@@ -103,12 +79,50 @@ def _read(
     return Dataset(spec.name, *splits, tuple(index.classes), MEAN, STD)
 
 
+def outline(spec: Folder, path: str, source: str, reading: Reading) -> Dataset:
+    """As `load`, but black: images of a folder are listed, and nothing is decoded or kept.
+
+    Raises UserError if they are nowhere or if classes are missing.
+    """
+    _, index, sources = _listed(spec, path, source, keep=False)
+    size = _size(spec, sources[0], reading)
+    counts = [np.bincount(files.labels) for files in (index.train, index.test)]
+    return blank(spec.name, (size, size, 3), *counts)
+
+
+def _listed(spec: Folder, path: str, source: str, keep: bool = True) -> Listing:
+    """keep: whether the listing of a folder is kept for the next time."""
+    root = Path(path).expanduser().absolute()
+    remedy = (
+        "Put images into train/CLASS/ and val/CLASS/ of a folder and say where it is with "
+        "--config.dataset.path=DIR"
+    )
+    places = {"local": lambda: _local(spec, root, keep)}
+    if spec.prepared:
+        places["tfds"] = lambda: _records.read(spec.prepared, spec.classes)
+    return first_present(spec.name, places, source, remedy)
+
+
+def _local(spec: Folder, path: Path, keep: bool) -> Listing:
+    candidates = [path, *(path / directory for directory in spec.directories)]
+    root = next(filter(_folder_index.is_folder, candidates), None)
+    if root is None:
+        raise Absent(f"no train/ and val/ in {', '.join(map(str, candidates))}")
+    folder = _folder_images.cache_folder(root) if keep else None
+    index = _folder_index.read(root, spec.classes, folder and folder / f"{spec.name}.json")
+    return root, index, [Files(str(root), files.paths) for files in (index.train, index.test)]
+
+
+def _size(spec: Folder, train: Source, reading: Reading) -> int:
+    return reading.image_size or spec.image_size or _own_size(train)
+
+
 def _stays_encoded(root: Path, index: Index, size: int, reading: Reading) -> bool:
     """Whether the images to train on are decoded when they are needed, not all at once.
 
     Raises UserError if what is decoded at once does not fit into memory.
     """
-    free = _folder_images.available_memory()
+    free = available_memory()
     stays = {
         "always": True,
         "never": False,
@@ -126,10 +140,10 @@ def _readable(files: _folder_index.Files, images: Images, bad: dict[str, str]) -
     return split.only(np.flatnonzero([path not in bad for path in files.paths]))
 
 
-def _own_size(source: Source, count: int) -> int:
+def _own_size(source: Source) -> int:
     """The median of the shorter sides of some images spread over all classes, at most 224."""
     sides = []
-    for row in range(0, count, -(-count // _SAMPLE)):
+    for row in range(0, len(source), -(-len(source) // _SAMPLE)):
         try:
             sides.append(min(_decode.dimensions(source[row])))
         except _decode.BadImage:

@@ -12,3 +12,8 @@ SPEC = _folder.Folder("image_folder")
 def load(path: str, source: str, reading: Reading = AS_THEY_ARE) -> Dataset:
     """The folder `path`; errors as in `_folder.load`."""
     return _folder.load(SPEC, path, source, reading)
+
+
+def outline(path: str, source: str, reading: Reading = AS_THEY_ARE) -> Dataset:
+    """Black images, as many and as large as those of the folder; as `_folder.outline`."""
+    return _folder.outline(SPEC, path, source, reading)

@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from ml_collections import ConfigDict
+
 from memo_jax import base_task, budget, datasets, parallel, planning, results, run_folder
 from memo_jax.commands.budget import DATASETS, Facts
 from memo_jax.datasets import Dataset
@@ -76,7 +78,7 @@ def _entry(folder: pathlib.Path, run: Run) -> Entry:
         planning.check(run.config, parallel.data_mesh().size)
         facts = _facts(**run.config.dataset)
         class_size = facts.num_images and facts.num_images / facts.num_classes
-        plan = planning.make(run.config, _blank(run.config.dataset.name, facts))
+        plan = planning.make(run.config, blank(run.config))
         if not run.config.base_from:
             resolved = planning.resolved(run.config, plan)
             terms = json.dumps(base_task.terms(resolved), sort_keys=True)
@@ -91,24 +93,29 @@ def _entry(folder: pathlib.Path, run: Run) -> Entry:
 def _facts(
     name: str, path: str, source: str, augment: str, image_size: int | None, **reading
 ) -> Facts:
-    """What a dataset looks like: known beforehand, so that no data are needed, or by loading it.
+    """What a dataset looks like: known beforehand, so that no data are needed, or by its outline.
 
     Called with the settings of config.dataset.
     """
     if name not in DATASETS:
-        dataset = datasets.load(name, path, source, datasets.Reading(image_size, **reading))
-        return Facts(dataset.num_classes, dataset.image_shape, len(dataset.train), "")
+        reading = datasets.Reading(image_size, **reading)
+        dataset = datasets.outline(name, path, source, reading)
+        train, test = len(dataset.train), len(dataset.test)
+        return Facts(dataset.num_classes, dataset.image_shape, train, "", num_test=test)
     facts = DATASETS[name]
     height, width, channels = facts.image_shape
     shape = image_size or height, image_size or width, channels
     return dataclasses.replace(facts, image_shape=shape)
 
 
-def _blank(name: str, facts: Facts) -> Dataset:
-    """A dataset of the right shapes that takes no memory, to plan with."""
+def blank(config: ConfigDict) -> Dataset:
+    """A dataset of the right shapes that takes no memory, to plan with; classes of equal size."""
+    facts = _facts(**config.dataset)
     size = facts.num_images or MOST_OF_A_CLASS * facts.num_classes
-    sizes = budget.shares(size, facts.num_classes, "fill")
-    return datasets.blank(name, facts.image_shape, sizes, sizes)
+    train, test = (
+        budget.shares(count, facts.num_classes, "fill") for count in (size, facts.num_test)
+    )
+    return datasets.blank(config.dataset.name, facts.image_shape, train, test)
 
 
 def families(some: Sequence[Entry]) -> list[list[Entry]]:

@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from memo_jax.logging import say
+from memo_jax.logging import say, say_table
 from memo_jax.study import Study, forecast, outline
 from memo_jax.study.outline import Entry
 
@@ -25,14 +25,8 @@ def show(
             time = forecast.seconds(entry, source is not None, summaries)
             times.append(time)
         rows.append(_row(entry, source, time))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     say(f"{study.title}: {len(mine)} of {len(study.runs)} runs, in {study.folder}")
-    for row in rows:
-        cells = [
-            text.rjust(width) if column in NUMBERS else text.ljust(width)
-            for column, text, width in zip(COLUMNS, row, widths)
-        ]
-        say("  " + "  ".join(cells).rstrip())
+    say_table(rows, right=NUMBERS)
     _show_sums(mine, times)
 
 

@@ -9,12 +9,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from memo_jax import experiment, parallel
+from ml_collections import ConfigDict
+
+from memo_jax import estimate, experiment, parallel
 from memo_jax.errors import UserError
 from memo_jax.interrupts import Interrupted
 from memo_jax.logging import say, write_json
+from memo_jax.problems import Problems
 from memo_jax.report.load import STUDY_FORMAT
-from memo_jax.study import Study, outline, overview
+from memo_jax.study import Study, of_one, outline, overview
 from memo_jax.study.outline import Entry
 
 
@@ -51,6 +54,25 @@ def run(
         gc.collect()  # a run's arrays lie in cycles; on the device they would crowd the next one
     say(f"\n{len(mine) - len(failed)} of {len(mine)} runs are done, in {study.folder}")
     return failed
+
+
+def estimate_one(config: ConfigDict, folder: pathlib.Path, gigabytes: float | None = None) -> None:
+    """Shows an experiment as it stands and what each task that is left will take; trains nothing.
+
+    Leaves no trace. gigabytes: as in estimate.show. Raises UserError if it cannot run or does not
+    fit into the memory.
+    """
+    study = of_one(config, folder)
+    (entry,) = outline.entries(study)
+    if entry.stuck:
+        raise UserError(entry.problem)
+    overview.show(study, [entry], outline.queue([entry]), [entry])
+    if not entry.to_run:
+        return
+    if entry.class_size is None:
+        say(f"images of a class: not known beforehand, taken as {outline.MOST_OF_A_CLASS}")
+    problems = Problems(config, entry.plan, outline.blank(config), parallel.data_mesh())
+    estimate.show(problems, entry.tasks_done, gigabytes)
 
 
 def _succeeds(entry: Entry, everyone: Sequence[Entry]) -> bool:
