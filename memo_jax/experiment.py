@@ -124,9 +124,7 @@ class _Run:
         clock = Clock(learner.spent)
         new = self.dataset.train.of(task.first, task.stop)
         on_host = streaming.stays_on_host(new.images, self.config.dataset.streaming, self.placement)
-        if on_host:
-            size = new.images.nbytes / budget.MB
-            say(f"task {task.index + 1}: {len(new):,} new images ({size:,.0f} MB) stay on the host")
+        self.say_where(task, new.images, on_host)
         pool = exemplars.join(learner.memory, new.images, new.labels, self.placement, on_host)
         if task.is_base and learner.variables:
             trained = self.borrowed(learner, task)
@@ -145,6 +143,15 @@ class _Run:
         results.save_confusion(self.workdir, counts, task)
         row = {**evaluation.by_task(counts, task), "memory": held(trained, memory)}
         return Learner(trained, memory, (*learner.history, row), clock.spent)
+
+    def say_where(self, task: Task, images: datasets.Images, on_host: bool) -> None:
+        """Says where the new images of a task are, if that was a question."""
+        free = parallel.free_bytes()
+        if on_host or free is not None:
+            where = "stay on the host" if on_host else "go to the devices"
+            room = "" if free is None else f", {free / budget.MB:,.0f} MB free on each device"
+            size = f"{len(images):,} new images ({images.nbytes / budget.MB:,.0f} MB)"
+            say(f"task {task.index + 1}: {size} {where}{room}")
 
     def borrowed(self, learner: Learner, task: Task) -> Variables:
         """The base task as another run has learned it."""

@@ -22,6 +22,7 @@ SETTINGS = (
     "--config.protocol.increment=5",
     "--config.backbone.name=convnet2",
     "--config.memory.exemplars=201",  # not a multiple of the devices
+    "--config.dataset.streaming=always",  # each fetches its part of a batch
     "--config.schedule.learning_rate=0.01",  # at which rounding is not amplified
     "--config.schedule.base_epochs=6",
     "--config.schedule.base_milestones=(3,)",
