@@ -19,8 +19,8 @@ from memo_jax.errors import UserError
 REQUIREMENTS = Path(__file__).parent.parent / "requirements.txt"
 CARRIED = ("absl-py", "ml-collections", "tensorboardX")
 """What a machine that has JAX, Flax, Optax, Orbax and Matplotlib may lack; all in pure Python."""
-SPARED = ("tensorflow-datasets", "importlib_resources")
-"""Requirements that only data prepared by tensorflow-datasets need."""
+SPARED = ("tensorflow-datasets", "importlib_resources", "grain")
+"""Requirements that only data prepared by tensorflow-datasets and streamed images need."""
 
 
 def split(root: Path, files: Iterable[Path], at: Path, name: str, size: int) -> list[Path]:

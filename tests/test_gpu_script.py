@@ -133,7 +133,7 @@ def test_only_what_is_missing_or_too_old_is_installed(tmp_path, monkeypatch):
 def imported() -> set[str]:
     """The top-level modules that the program imports, but for those of the PyTorch twin."""
     files = [ROOT / "launch.py", *(ROOT / "memo_jax").rglob("*.py")]
-    twin = ("torch_", "weights")
+    twin = ("torch_", "weights", "reading")
     files += [f for f in (ROOT / "benchmarks").glob("*.py") if not f.name.startswith(twin)]
     found = {"tensorboardX"}
     for file in files:
@@ -167,7 +167,7 @@ def with_needs(names: set[str]) -> set[str]:
 def test_all_that_is_imported_is_looked_for():
     available = with_needs(set(gpu_pack.needed()))
     owners = metadata.packages_distributions()
-    for module in imported() - {"tensorflow_datasets", "_codecs"}:
+    for module in imported() - {"tensorflow_datasets", "array_record", "grain", "_codecs"}:
         assert {plain(name) for name in owners[module]} & available, module
 
 
