@@ -1,7 +1,7 @@
 # make setup   creates .venv and installs what the program and its tests need
 # make demo    learns ten handwritten digits, two at a time, and prints what it achieved
 # make test    checks style and runs the tests, all but the slow ones
-# make test-slow           runs those: a minute each, processes that are killed and go on
+# make test-slow           runs those: a minute each, whole measurements, processes that are killed
 #
 # Another interpreter or place: make test PYTHON=python3.13 VENV=.venv313
 # On an accelerator:            make demo REQUIREMENTS=requirements-cuda13.txt

@@ -36,6 +36,7 @@ def run(tmp_path_factory):
     return folder, json.loads((folder / "benchmark.json").read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_everything_asked_for_is_measured_on_every_side(run):
     _, results, _ = run
     rows = {(row["what"], row["task"]): row for row in results["rows"]}
@@ -53,6 +54,7 @@ def test_everything_asked_for_is_measured_on_every_side(run):
     assert parts == pytest.approx(rows["run", None]["median"]["jax"])
 
 
+@pytest.mark.slow
 def test_medians_ratios_and_rates_follow_from_the_repeats(run):
     for row in run[1]["rows"]:
         median = {side: statistics.median(values) for side, values in row["values"].items()}
@@ -66,6 +68,7 @@ def test_medians_ratios_and_rates_follow_from_the_repeats(run):
             assert rate * median[side] == pytest.approx(row["images"][side])
 
 
+@pytest.mark.slow
 def test_both_sides_learn(run):
     accuracy = run[1]["accuracy"]
     assert list(accuracy) == SIDES
@@ -76,6 +79,7 @@ def test_both_sides_learn(run):
         assert first > 80 and 50 < second <= 100, accuracy
 
 
+@pytest.mark.slow
 def test_table_and_plot_are_there_and_say_what_was_measured(run):
     folder, results, printed = run
     table = (folder / "table.md").read_text()

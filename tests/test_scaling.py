@@ -45,6 +45,7 @@ def run(tmp_path_factory):
     return folder, json.loads((folder / "scaling.json").read_text()), done
 
 
+@pytest.mark.slow
 def test_every_axis_is_measured_at_its_values(run):
     axes = run[1]["axes"]
     assert {axis: [row["value"] for row in rows] for axis, rows in axes.items()} == {
@@ -68,6 +69,7 @@ def test_every_axis_is_measured_at_its_values(run):
             assert found["images_per_second"] * found["median"] == pytest.approx(found["images"])
 
 
+@pytest.mark.slow
 def test_what_an_axis_changes_is_what_was_measured(run):
     axes = run[1]["axes"]
     assert [row["blocks"] for row in axes["blocks"]] == [1, 2]
@@ -82,6 +84,7 @@ def test_what_an_axis_changes_is_what_was_measured(run):
     assert axes["devices"][0]["measured"]["train"]["images"] == 64
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_arrays(run):
     axes = run[1]["axes"]
     # 3x3 convolutions of 64 channels with bias and BatchNorm: the first of one grey channel is
@@ -99,6 +102,7 @@ def test_memory_is_that_of_the_arrays(run):
     assert pools == [290 * (8 * 8 + 4), 490 * (8 * 8 + 4)]
 
 
+@pytest.mark.slow
 def test_the_estimate_is_the_sum_of_its_steps(run):
     _, results, _ = run
     found, rows = results["estimate"], results["axes"]["blocks"]
@@ -121,6 +125,7 @@ def test_the_estimate_is_the_sum_of_its_steps(run):
     assert found["measured_tasks"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_value_that_fails_ends_its_axis_in_one_line(run):
     _, results, done = run
     (failed,) = results["failed"]
@@ -128,6 +133,7 @@ def test_a_value_that_fails_ends_its_axis_in_one_line(run):
     assert f"error: {failed}\n" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_table_and_plots_say_what_was_measured(run):
     folder, results, done = run
     table = (folder / "table.md").read_text()
