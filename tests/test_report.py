@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from report_runs import make_run, only_section, report, rows_of, write_run
 
+from memo_jax.report.table import Table
+
 
 @pytest.fixture(scope="module")
 def real(launch, tmp_path_factory) -> pathlib.Path:
@@ -147,3 +149,12 @@ def test_what_is_in_progress_is_said_and_is_no_result(out):
     assert "98.00" not in text and "98.50" not in text
     rows = rows_of(out / "page", "runs-digits-b0i4-results")
     assert [row["method"] for row in rows] == ["MEMO", "DER"]
+
+
+def test_columns_that_hold_nothing_are_in_the_csv_only(tmp_path):
+    table = Table("t", "T", ("full", "empty", "some"), ((1, None, None), (2.5, None, "x")))
+    shown = table.as_html()
+    assert re.findall(r"<th ?[^>]*>(\w+)</th>", shown) == ["full", "some"]
+    assert re.findall(r"<td ?[^>]*>([^<]*)</td>", shown) == ["1", "", "2.50", "x"]
+    table.write(tmp_path)
+    assert (tmp_path / "t.csv").read_text().splitlines() == ["full,empty,some", "1,,", "2.5,,x"]

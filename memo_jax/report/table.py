@@ -41,15 +41,15 @@ class Table:
         return range(len(self.columns))
 
     def as_html(self) -> str:
-        """A table element; columns of numbers are marked by the class `n`."""
-        numeric = [
-            all(not isinstance(row[c], str) for row in self.rows) and len(self.rows) > 0
+        """A table element; columns of numbers are marked by the class `n`, empty ones left out."""
+        kinds = {
+            c: "" if any(isinstance(row[c], str) for row in self.rows) else 'class="n"'
             for c in self._places
-        ]
-        kinds = ['class="n"' if n else "" for n in numeric]
-        head = "".join(f"<th {k}>{html.escape(c)}</th>" for k, c in zip(kinds, self.columns))
+            if any(row[c] is not None for row in self.rows)
+        }
+        head = "".join(f"<th {k}>{html.escape(self.columns[c])}</th>" for c, k in kinds.items())
         rows = (
-            "".join(f"<td {k}>{html.escape(shown(c))}</td>" for k, c in zip(kinds, row))
+            "".join(f"<td {k}>{html.escape(shown(row[c]))}</td>" for c, k in kinds.items())
             for row in self.rows
         )
         body = "".join(f"<tr>{cells}</tr>" for cells in rows)
