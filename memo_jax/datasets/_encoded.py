@@ -86,10 +86,13 @@ class EncodedImages:
 
     def __getitem__(self, chosen: np.ndarray | slice) -> np.ndarray:
         """Their centres (_decode.decode), uint8 `[n, size, size, 3]`, decoded by all cores."""
+        rows = np.arange(len(self))[chosen]
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
         # Pillow decodes and resizes outside of Python's lock, so threads do.
         with ThreadPoolExecutor(num_cores()) as pool:
-            images = list(pool.map(self.centre, np.arange(len(self))[chosen]))
-        return np.stack(images) if images else np.zeros((0, *self.shape[1:]), np.uint8)
+            for place, image in enumerate(pool.map(self.centre, rows)):
+                images[place] = image
+        return images
 
     def centre(self, row: int) -> np.ndarray:
         """The centre of one image, uint8 `[size, size, 3]`."""

@@ -101,12 +101,11 @@ def _listing(root: Path, split: str) -> dict[str, list]:
         if listing["stamps"] == stamps:
             return listing
     content = _Content(str(root), split)
-    examples = [content.example(place) for place in range(len(content))]
-    listing = {
-        "stamps": stamps,
-        "classes": [content.class_names[example["label"]] for example in examples],
-        "names": [example["file_name"].decode() for example in examples],
-    }
+    listing = {"stamps": stamps, "classes": [], "names": []}
+    for place in range(len(content)):  # one at a time: the images together may be 140 GB
+        example = content.example(place)
+        listing["classes"].append(content.class_names[example["label"]])
+        listing["names"].append(example["file_name"].decode())
     if kept:
         _folder_index.write(kept, listing)
     return listing
