@@ -28,7 +28,7 @@ from memo_jax.learner import Learner, held
 from memo_jax.logging import EpochTrace, RunLog, TaskProgress, say
 from memo_jax.network import Variables
 from memo_jax.planning import Plan
-from memo_jax.problems import Problems
+from memo_jax.problems import Problems, placement
 from memo_jax.protocol import Task
 
 
@@ -78,11 +78,6 @@ def restore(config, workdir: pathlib.Path, plan: Plan, resolved: dict, mesh) -> 
         return Learner(base, memory)
     say(f"resuming {workdir} after task {learner.tasks_done} of {len(tasks)}")
     return learner
-
-
-def placement(config, mesh):
-    """The sharding of all images on the devices."""
-    return parallel.PLACEMENTS[config.memory.placement](mesh)
 
 
 class _Run:

@@ -14,6 +14,11 @@ from memo_jax.planning import Plan
 from memo_jax.protocol import Task
 
 
+def placement(config: ConfigDict, mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """The sharding of all images on the devices."""
+    return parallel.PLACEMENTS[config.memory.placement](mesh)
+
+
 @dataclasses.dataclass(frozen=True)
 class Problems:
     """Poses the problems of a run. dataset: of which only mean and deviation matter here.

@@ -12,7 +12,7 @@ import numpy as np
 from memo_jax import budget, exemplars, parallel, training
 from memo_jax.estimate.arrays import Arrays
 from memo_jax.exemplars import Pool
-from memo_jax.problems import Problems
+from memo_jax.problems import Problems, placement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +54,10 @@ def _pool(problems: Problems, arrays: Arrays) -> Pool:
     """Shapes and types of a task's pool, and how it lies on the devices."""
     shape = problems.plan.net.image_shape
     rows = -(-max(arrays.resident, 1) // arrays.share) * arrays.share
-    placement = parallel.PLACEMENTS[problems.config.memory.placement](problems.mesh)
+    placed = placement(problems.config, problems.mesh)
     rest = np.broadcast_to(np.uint8(0), (arrays.new, *shape)) if arrays.streamed else None
     return Pool(
-        jax.ShapeDtypeStruct((rows, *shape), np.uint8, sharding=placement),
+        jax.ShapeDtypeStruct((rows, *shape), np.uint8, sharding=placed),
         _placed(problems)(jax.ShapeDtypeStruct((arrays.pool,), np.int32)),
         rest,
     )
